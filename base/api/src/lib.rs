@@ -1,0 +1,1 @@
+//! Kubernetes objects as data: the kinds table, defaulting, validation, selectors, patches. Pure.

@@ -1,0 +1,13 @@
+//! The kernel's nouns as safe functions: namespaces, netlink, nf_tables, cgroups, mounts, pidfds.
+//!
+//! With `node/container` the only home of `unsafe`. Synchronous on purpose: a namespace belongs to a thread.
+#![allow(unsafe_code)]
+
+pub mod cgroup;
+pub mod mount;
+pub mod namespaces;
+pub mod netns;
+pub mod nft;
+pub mod pidfd;
+pub mod rtnl;
+pub mod sysctl;

@@ -1,0 +1,1 @@
+//! Mounts through the new mount API.

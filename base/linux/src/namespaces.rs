@@ -1,0 +1,1 @@
+//! Pins of namespaces: made on a thread, kept as files.

@@ -1,0 +1,1 @@
+//! Network namespaces: open and enter on a thread.

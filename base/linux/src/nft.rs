@@ -1,0 +1,1 @@
+//! nf_tables in one transaction, without any binary.

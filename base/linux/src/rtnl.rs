@@ -1,0 +1,1 @@
+//! rtnetlink: links, addresses, routes, neighbours, traffic control.

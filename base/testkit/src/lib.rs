@@ -1,0 +1,1 @@
+//! Test-only peers and harnesses shared by the tree's tests.

@@ -1,0 +1,1 @@
+//! The Kubernetes API server: HTTP requests to authenticated, admitted, validated transactions.

@@ -1,0 +1,1 @@
+//! Objects that make objects: service accounts, namespaces, pod garbage, node lifecycle.

@@ -1,0 +1,1 @@
+//! Decides which node runs a pod: queue, filters, scores, bind.

@@ -1,0 +1,1 @@
+//! CNI: the runtime side, IPAM and the plugins as a library.

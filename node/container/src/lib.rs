@@ -1,0 +1,3 @@
+//! One container from OCI spec to execve, and the supervisor that outlives the daemon.
+
+#![allow(unsafe_code)]

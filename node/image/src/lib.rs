@@ -1,0 +1,1 @@
+//! From a registry or archive to unpacked layers and overlay snapshots.

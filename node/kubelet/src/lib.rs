@@ -1,0 +1,1 @@
+//! Makes this node match the pods bound to it.

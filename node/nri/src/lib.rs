@@ -1,0 +1,1 @@
+//! NRI, both sides: the runtime's adaptation and the plugin's stub.

@@ -1,0 +1,1 @@
+//! The CRI server: sandboxes and containers as journalled state machines.

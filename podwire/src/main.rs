@@ -1,0 +1,3 @@
+//! The composition root: reads what was typed and wires the participants together.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! Chores of the repository: gen, tidy, peers, vm.
+
+fn main() {}
