@@ -1,0 +1,225 @@
+//! The shape of every API message: fields, types, list and patch behaviour, protobuf numbers.
+//!
+//! The rows live in `schema/generated.rs`, which `cargo xtask gen kinds` writes from the published Go modules.
+
+#[rustfmt::skip]
+mod generated;
+
+pub(crate) use generated::{MESSAGES, index};
+
+/// A message of the table, shared for the life of the program.
+pub type SchemaRef = &'static Message;
+
+/// One API struct.
+#[derive(Debug)]
+pub struct Message {
+    /// Name of its OpenAPI definition, e.g. `io.k8s.api.core.v1.Pod`.
+    pub name: &'static str,
+    /// Whether server-side apply treats it as one value.
+    pub atomic: bool,
+    /// Fields sorted by JSON name, inlined ones included.
+    pub fields: &'static [Field],
+}
+
+/// One field of a message.
+#[derive(Debug)]
+pub struct Field {
+    /// JSON name.
+    pub name: &'static str,
+    /// Protobuf number, 0 when the field is not on the wire.
+    pub number: u32,
+    /// Protobuf number(s) of the inlined message that carries the field (`outer*100+inner` for two levels), 0 when none.
+    pub via: u32,
+    /// Type of the value, or of each element.
+    pub ty: Type,
+    /// One value, a list or a map with string keys.
+    pub cardinality: Cardinality,
+    flags: u16,
+    /// Keys of a `map` list.
+    pub keys: &'static [&'static str],
+    /// Merge key of a strategic merge patch.
+    pub merge_key: &'static str,
+    /// Declared default as JSON text, empty when there is none.
+    pub default: &'static str,
+}
+
+/// Type of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Type {
+    /// String.
+    Str,
+    /// Boolean.
+    Bool,
+    /// 32-bit integer.
+    I32,
+    /// 64-bit integer.
+    I64,
+    /// Floating point number.
+    F64,
+    /// Bytes, base64 in JSON.
+    Bytes,
+    /// Resource quantity.
+    Quantity,
+    /// Integer or string.
+    IntOrString,
+    /// RFC 3339 time, seconds.
+    Time,
+    /// RFC 3339 time, microseconds.
+    MicroTime,
+    /// Go duration text.
+    Duration,
+    /// Field set of managedFields.
+    Fields,
+    /// Any object, stored raw.
+    Raw,
+    /// Any JSON value.
+    Json,
+    /// List of strings (as a map value).
+    Strs,
+    /// Message with this index in the table.
+    Message(u16),
+}
+
+/// How many values a field holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cardinality {
+    /// One value.
+    One,
+    /// A list.
+    List,
+    /// A map with string keys.
+    Map,
+}
+
+/// Declared merge behaviour of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListType {
+    /// Replaced as a whole.
+    Atomic,
+    /// A set of scalars.
+    Set,
+    /// Elements identified by [`Field::keys`].
+    Map,
+}
+
+pub(crate) mod flag {
+    pub(crate) const P: u16 = 1;
+    pub(crate) const E: u16 = 2;
+    pub(crate) const Z: u16 = 4;
+    pub(crate) const R: u16 = 8;
+    pub(crate) const A: u16 = 16;
+    pub(crate) const PM: u16 = 32;
+    pub(crate) const PR: u16 = 64;
+    pub(crate) const PX: u16 = 128;
+    pub(crate) const LM: u16 = 256;
+    pub(crate) const LS: u16 = 512;
+    pub(crate) const LA: u16 = 1024;
+}
+
+#[allow(clippy::too_many_arguments, reason = "one argument per column of the generated table")]
+const fn f(
+    name: &'static str,
+    number: u32,
+    via: u32,
+    ty: Type,
+    cardinality: Cardinality,
+    flags: u16,
+    keys: &'static [&'static str],
+    merge_key: &'static str,
+    default: &'static str,
+) -> Field {
+    Field { name, number, via, ty, cardinality, flags, keys, merge_key, default }
+}
+
+impl Message {
+    /// The field with this JSON name.
+    pub fn field(&self, name: &str) -> Option<&'static Field> {
+        let at = self.fields.binary_search_by(|f| f.name.cmp(name)).ok()?;
+        Some(&self.fields[at])
+    }
+
+    /// Name without the package, as Go prints it in errors (`Pod`).
+    pub fn short_name(&self) -> &'static str {
+        self.name.rsplit('.').next().unwrap_or(self.name)
+    }
+
+    /// Message at this index of the table.
+    pub fn at(index: u16) -> SchemaRef {
+        &generated::MESSAGES[usize::from(index)]
+    }
+
+    /// All messages.
+    pub fn all() -> &'static [Message] {
+        &generated::MESSAGES
+    }
+}
+
+impl Field {
+    /// Schema of the value or element when it is a message.
+    pub fn message(&self) -> Option<SchemaRef> {
+        match self.ty {
+            Type::Message(index) => Some(Message::at(index)),
+            _ => None,
+        }
+    }
+
+    fn has(&self, bit: u16) -> bool {
+        self.flags & bit != 0
+    }
+
+    /// Whether Go holds it behind a pointer, so that a zero differs from absence.
+    pub fn is_pointer(&self) -> bool {
+        self.has(flag::P)
+    }
+
+    /// Whether an empty value is left out of JSON.
+    pub fn omits_empty(&self) -> bool {
+        self.has(flag::E)
+    }
+
+    /// Whether a zero struct is left out of JSON.
+    pub fn omits_zero(&self) -> bool {
+        self.has(flag::Z)
+    }
+
+    /// Whether the field must be given.
+    pub fn is_required(&self) -> bool {
+        self.has(flag::R)
+    }
+
+    /// Whether server-side apply treats the struct or map as one value.
+    pub fn is_atomic(&self) -> bool {
+        self.has(flag::A)
+    }
+
+    /// Whether a strategic merge patch merges the list instead of replacing it.
+    pub fn patch_merges(&self) -> bool {
+        self.has(flag::PM)
+    }
+
+    /// Whether a strategic merge patch understands `$retainKeys` here.
+    pub fn patch_retains_keys(&self) -> bool {
+        self.has(flag::PR)
+    }
+
+    /// Whether a strategic merge patch replaces the value.
+    pub fn patch_replaces(&self) -> bool {
+        self.has(flag::PX)
+    }
+
+    /// List behaviour under server-side apply.
+    pub fn list_type(&self) -> ListType {
+        if self.has(flag::LM) {
+            ListType::Map
+        } else if self.has(flag::LS) {
+            ListType::Set
+        } else {
+            ListType::Atomic
+        }
+    }
+
+    /// Whether the list type was declared at all.
+    pub fn declares_list_type(&self) -> bool {
+        self.has(flag::LM | flag::LS | flag::LA)
+    }
+}

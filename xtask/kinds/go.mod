@@ -1,0 +1,3 @@
+module podwire.dev/xtask/kinds
+
+go 1.24
