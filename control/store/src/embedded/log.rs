@@ -1,0 +1,113 @@
+//! The open log segment: append a batch durably, or leave no trace of it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::files::{Draft, segment_path};
+use super::record::{Change, HEADER_LEN, Header, LOG_MAGIC, encode_frame};
+use crate::{Revision, StoreError};
+
+/// The segment that is being written.
+pub(crate) struct Log {
+    dir: PathBuf,
+    path: PathBuf,
+    file: File,
+    segment: u64,
+    /// Everything before this offset is durable.
+    end: u64,
+    /// Set once the durability of something already written is unknown.
+    poison: Option<StoreError>,
+    frame: Vec<u8>,
+}
+
+impl Log {
+    /// Starts segment number `segment`, which follows after `last`.
+    pub(crate) fn create(dir: &Path, segment: u64, last: Revision) -> Result<Self, StoreError> {
+        let mut draft = Draft::create(segment_path(dir, segment))?;
+        let header = Header { segment, revision: last }.encode(LOG_MAGIC);
+        if let Err(error) = draft.write(&header) {
+            draft.discard();
+            return Err(error);
+        }
+        let (path, file) = draft.publish()?;
+        Ok(Self::at(dir, path, file, segment, HEADER_LEN as u64))
+    }
+
+    /// Continues an existing segment at `end`; what follows there is cut off.
+    pub(crate) fn resume(dir: &Path, segment: u64, end: u64) -> Result<Self, StoreError> {
+        let path = segment_path(dir, segment);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(|source| StoreError::io("open", &path, source))?;
+        let cut = file.set_len(end).and_then(|()| file.sync_all());
+        cut.map_err(|source| StoreError::io("truncate", &path, source))?;
+        Ok(Self::at(dir, path, file, segment, end))
+    }
+
+    fn at(dir: &Path, path: PathBuf, file: File, segment: u64, end: u64) -> Self {
+        Self { dir: dir.into(), path, file, segment, end, poison: None, frame: Vec::new() }
+    }
+
+    /// The number of this segment.
+    pub(crate) fn segment(&self) -> u64 {
+        self.segment
+    }
+
+    /// Durable bytes in this segment.
+    pub(crate) fn len(&self) -> u64 {
+        self.end
+    }
+
+    /// Ends this segment and goes on in the next one.
+    pub(crate) fn rotate(&mut self, last: Revision) -> Result<(), StoreError> {
+        if let Some(poison) = &self.poison {
+            return Err(poison.clone());
+        }
+        *self = Self::create(&self.dir, self.segment + 1, last)?;
+        Ok(())
+    }
+
+    /// Appends `changes` as one frame and returns when it is durable.
+    ///
+    /// After an error nothing of the frame counts: a failed write is taken back, a failed sync
+    /// poisons the log, because then nobody can know what a later crash would leave.
+    pub(crate) fn append(&mut self, changes: &[Change]) -> Result<(), StoreError> {
+        if let Some(poison) = &self.poison {
+            return Err(poison.clone());
+        }
+        encode_frame(changes, self.end, &mut self.frame);
+        if let Err(error) = self.file.write_all_at(&self.frame, self.end) {
+            return Err(self.take_back(error));
+        }
+        if let Err(error) = self.file.sync_data() {
+            return Err(self.poisoned(error));
+        }
+        self.end += self.frame.len() as u64;
+        if self.frame.capacity() > 1 << 20 {
+            self.frame = Vec::new();
+        }
+        Ok(())
+    }
+
+    fn take_back(&mut self, error: io::Error) -> StoreError {
+        if let Err(truncate) = self.file.set_len(self.end) {
+            return self.poisoned(truncate);
+        }
+        match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+                StoreError::Full { path: self.path.clone(), source: Arc::new(error) }
+            }
+            _ => StoreError::io("append to", &self.path, error),
+        }
+    }
+
+    fn poisoned(&mut self, error: io::Error) -> StoreError {
+        let poison = StoreError::Poisoned { path: self.path.clone(), source: Arc::new(error) };
+        self.poison.insert(poison).clone()
+    }
+}
