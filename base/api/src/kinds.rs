@@ -60,12 +60,20 @@ pub struct Subresource {
 impl Kind {
     /// `v1` or `apps/v1`.
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
     }
 
     /// Name as error messages write it: `pods`, `deployments.apps`.
     pub fn qualified_resource(&self) -> String {
-        if self.group.is_empty() { self.resource.to_owned() } else { format!("{}.{}", self.resource, self.group) }
+        if self.group.is_empty() {
+            self.resource.to_owned()
+        } else {
+            format!("{}.{}", self.resource, self.group)
+        }
     }
 
     /// Name as validation errors write it: `Pod`, `Deployment.apps`.
@@ -93,18 +101,40 @@ impl Kind {
         !(self.group == "admissionregistration.k8s.io"
             || matches!(
                 self.resource,
-                "leases" | "runtimeclasses" | "poddisruptionbudgets" | "csidrivers" | "csistoragecapacities" | "volumeattachments" | "csinodes"
+                "leases"
+                    | "runtimeclasses"
+                    | "poddisruptionbudgets"
+                    | "csidrivers"
+                    | "csistoragecapacities"
+                    | "volumeattachments"
+                    | "csinodes"
             ))
     }
 
     /// Whether objects carry a generation that follows their spec.
     pub fn has_generation(&self) -> bool {
-        matches!(self.group, "apps" | "batch" | "admissionregistration.k8s.io" | "flowcontrol.apiserver.k8s.io") && self.resource != "controllerrevisions"
+        matches!(
+            self.group,
+            "apps" | "batch" | "admissionregistration.k8s.io" | "flowcontrol.apiserver.k8s.io"
+        ) && self.resource != "controllerrevisions"
             || matches!(
                 self.resource,
-                "pods" | "podtemplates" | "replicationcontrollers" | "endpointslices" | "ingresses" | "ingressclasses" | "networkpolicies"
+                "pods"
+                    | "podtemplates"
+                    | "replicationcontrollers"
+                    | "endpointslices"
+                    | "ingresses"
+                    | "ingressclasses"
+                    | "networkpolicies"
             )
-            || matches!(self.resource, "poddisruptionbudgets" | "deviceclasses" | "resourceslices" | "priorityclasses" | "csidrivers")
+            || matches!(
+                self.resource,
+                "poddisruptionbudgets"
+                    | "deviceclasses"
+                    | "resourceslices"
+                    | "priorityclasses"
+                    | "csidrivers"
+            )
     }
 
     /// Whether this is the kind of this group and name, in any version.

@@ -1,6 +1,13 @@
 //! Kubernetes objects as data: the kinds table, defaulting, validation, selectors, patches. Pure.
 
+pub mod fields;
 mod kinds;
+pub mod path;
+pub mod quantity;
 pub mod schema;
+pub mod selector;
+pub mod strict;
+pub mod syntax;
+pub mod time;
 
 pub use kinds::{Kind, Subresource, by_gvk, by_resource, groups, kinds, of_group_version, split_api_version};

@@ -12,7 +12,13 @@ const U: &[&str] = &["update"];
 const GPU: &[&str] = &["get", "patch", "update"];
 const PROXY: &[&str] = &["create", "delete", "get", "patch", "update"];
 
-const fn sub(name: &'static str, group: &'static str, version: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> Subresource {
+const fn sub(
+    name: &'static str,
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    verbs: &'static [&'static str],
+) -> Subresource {
     Subresource { name, group, version, kind, verbs }
 }
 
