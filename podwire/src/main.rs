@@ -1,3 +1,102 @@
 //! The composition root: reads what was typed and wires the participants together.
+//!
+//! # Layout
+//! - `cli` what was typed; `instance` the names one node owns;
+//! - `up` the whole node; `solo` one participant alone; `down` the way back; `check` the preflight;
+//! - `image` the local image verbs; `client` kubectl's verbs.
+//!
+//! The supervisor's entry comes before anything else: it must stay small and single-threaded.
 
-fn main() {}
+mod check;
+mod cli;
+mod client;
+mod down;
+mod image;
+mod instance;
+mod node_parts;
+mod solo;
+mod up;
+
+use std::{io::Write, process::ExitCode};
+
+use clap::{CommandFactory, Parser};
+
+use crate::cli::{Cli, Verb};
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    if args.next().is_some_and(|word| word == "supervisor") {
+        return podwire_container::supervisor_main(args.collect());
+    }
+    let cli = Cli::parse();
+    init_logs(&cli.log);
+    match run(cli) {
+        Ok(code) => code,
+        Err(error) => {
+            complain(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[allow(clippy::print_stderr)] // The one place that speaks to a person's terminal about failure.
+fn complain(text: &str) {
+    // kubectl's own words stand alone; everything else is marked as ours.
+    if text.starts_with("Error from server") || text.starts_with("error:") {
+        eprintln!("{text}");
+    } else {
+        eprintln!("podwire: {text}");
+    }
+}
+
+#[allow(clippy::print_stdout)] // The one place that speaks to a person's terminal.
+fn say(text: &str) {
+    // Ignored: a reader that went away (`| head`) is not an error.
+    writeln!(std::io::stdout(), "{text}").ok();
+}
+
+fn init_logs(filter: &str) {
+    let filter = tracing_subscriber::EnvFilter::try_new(filter).unwrap_or_else(|_| "info".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+}
+
+fn block_on<T>(workers: usize, future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()?;
+    let result = runtime.block_on(future);
+    // Blocking calls that still wait for something must not hold up the end of the process.
+    runtime.shutdown_background();
+    result
+}
+
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    let workers = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8);
+    let mut out = |line: &str| say(line);
+    match cli.verb {
+        Verb::Up(args) => block_on(workers, up::up(args))?,
+        Verb::Down(args) => block_on(2, down::down(args))?,
+        Verb::Check(args) => return Ok(check_verb(&args)),
+        Verb::Instance(data) => say(&instance::Instance::at(&data.data_dir)?.describe()),
+        Verb::Apiserver(args) => block_on(workers, solo::apiserver(args))?,
+        Verb::Scheduler(args) => block_on(workers, solo::scheduler(args))?,
+        Verb::Controllers(args) => block_on(workers, solo::controllers(args))?,
+        Verb::Kubelet(args) => block_on(workers, solo::kubelet(args))?,
+        Verb::Runtime(args) => block_on(workers, solo::runtime(args))?,
+        Verb::Image(verb) => block_on(workers, image::run(verb))?,
+        Verb::Apply(args) => block_on(1, client::apply(&args, &mut out))?,
+        Verb::Get(args) => block_on(1, client::get(&args, &mut out))?,
+        Verb::Logs(args) => block_on(1, client::logs(&args, &mut std::io::stdout()))?,
+        Verb::Exec(args) => return Ok(ExitCode::from(block_on(1, client::exec(&args))?)),
+        Verb::Delete(args) => block_on(1, client::delete(&args, &mut out))?,
+        Verb::Version(to) => say(block_on(1, client::version(&to))?.trim_end()),
+        Verb::Completion { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "podwire", &mut std::io::stdout());
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check_verb(_args: &cli::CheckArgs) -> ExitCode {
+    let findings = check::findings();
+    say(check::report(&findings).trim_end());
+    if check::blocking(&findings).is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

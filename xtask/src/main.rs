@@ -1,22 +1,27 @@
-//! Chores of the repository: `gen` writes generated code, `tidy` checks the laws of the tree.
+//! Chores of the repository: `gen` writes generated code, `tidy` checks the laws of the tree,
+//! `peers` builds the real peers, `vm` runs tests under another kernel.
 //!
 //! Not part of the product: nothing here is linked into `podwire`.
-#![allow(clippy::print_stdout, clippy::print_stderr, missing_docs, unreachable_pub)]
+#![allow(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 mod gen_proto;
+mod peers;
 mod tidy;
 
 use std::{path::PathBuf, process::ExitCode};
 
+const USAGE: &str = "usage: cargo xtask gen proto | gen kinds | tidy | peers [NAME...|smoke] | vm";
+
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().map(PathBuf::from).unwrap_or_default();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
         ["gen", "proto"] => gen_proto::run(&root),
         ["tidy"] => tidy::run(&root),
+        ["peers", names @ ..] => peers::run(&root, &peers::default_folder(), names),
         _ => {
-            eprintln!("usage: cargo xtask gen proto | tidy");
+            eprintln!("{USAGE}");
             return ExitCode::from(64);
         }
     };

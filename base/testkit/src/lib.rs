@@ -1,1 +1,11 @@
-//! Test-only peers and harnesses shared by the tree's tests.
+//! Test-only harness: a node of its own in a network namespace of its own, and the scan for what it left behind.
+//!
+//! Used by `tests/`, `bench/` and `xtask demo`; never by the product.
+#![allow(clippy::disallowed_methods, clippy::print_stderr)]
+
+pub mod eventually;
+pub mod isolate;
+pub mod node;
+pub mod residue;
+
+pub use self::{eventually::eventually, isolate::isolate, node::Node};

@@ -1,0 +1,17 @@
+# One line each; the logic lives in xtask and in the tests.
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test check peers interop interop-smoke vm matrix bench gen clean
+
+help:           ; @echo "make demo | test | check | peers | interop | interop-smoke | vm | bench | gen"
+setup:          ; @.ci/setup
+demo: setup     ; @cargo run --quiet --package xtask -- demo
+test: setup     ; @cargo run --quiet --package xtask -- test
+check: setup    ; @cargo fmt --all --check && cargo xtask tidy && cargo clippy --workspace --all-targets -- -D warnings
+peers: setup    ; @.ci/setup go && cargo xtask peers
+interop: peers  ; @cargo xtask interop
+interop-smoke: setup ; @.ci/setup go && cargo xtask peers smoke && cargo xtask interop smoke
+vm: setup       ; @.ci/setup vm && cargo xtask vm
+bench: setup    ; @cargo xtask bench
+gen: setup      ; @cargo xtask gen proto && cargo xtask gen kinds
+clean:          ; @cargo clean

@@ -1,0 +1,176 @@
+//! The program in the demo's and the tests' images: one static file, a few verbs, only the standard library.
+//!
+//! `serve [PORT]` answers HTTP with the pod's name and logs each request; `get URL` fetches one; the rest are
+//! the small verbs that tests need (`echo`, `env`, `cat`, `write`, `sleep`, `exit`, `spin`, `eat`, `log`).
+#![allow(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods, missing_docs, unsafe_code)]
+
+use std::{
+    env, fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    process::ExitCode,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+static STOPPING: AtomicBool = AtomicBool::new(false);
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        [] => serve("80"),
+        ["serve"] => serve("80"),
+        ["serve", port] => serve(port),
+        ["get", url] => get(url),
+        ["echo", rest @ ..] => line(&rest.join(" ")),
+        ["env", name] => line(&env::var(name).unwrap_or_default()),
+        ["env"] => env::vars().try_for_each(|(name, value)| line(&format!("{name}={value}"))),
+        ["hostname"] => print_file("/proc/sys/kernel/hostname"),
+        ["cat", path] => print_file(path),
+        ["cat"] => std::io::copy(&mut std::io::stdin(), &mut std::io::stdout()).map(|_| ()),
+        ["ls", path] => list(path),
+        ["write", path, text] => fs::write(path, format!("{text}\n")),
+        ["sleep", seconds] => {
+            sleep(seconds.parse().unwrap_or(3600));
+            Ok(())
+        }
+        ["exit", code] => return ExitCode::from(code.parse::<u8>().unwrap_or(1)),
+        ["log", count, millis] => log(count.parse().unwrap_or(1), millis.parse().unwrap_or(100)),
+        ["eat", megabytes] => eat(megabytes.parse().unwrap_or(1)),
+        ["spin"] => loop {
+            std::hint::spin_loop();
+        },
+        other => {
+            eprintln!("pod-app: no verb {other:?}");
+            return ExitCode::from(64);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("pod-app: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn line(text: &str) -> std::io::Result<()> {
+    writeln!(std::io::stdout(), "{text}")
+}
+
+fn print_file(path: &str) -> std::io::Result<()> {
+    std::io::stdout().write_all(&fs::read(path)?)
+}
+
+fn list(path: &str) -> std::io::Result<()> {
+    let mut names: Vec<String> =
+        fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().display().to_string())).collect::<std::io::Result<_>>()?;
+    names.sort();
+    names.iter().try_for_each(|name| line(name))
+}
+
+extern "C" fn stop(_: libc::c_int) {
+    STOPPING.store(true, Ordering::SeqCst);
+}
+
+/// Ends on SIGTERM at once, as a well-behaved PID 1 must say for itself.
+fn end_on_term() {
+    // SAFETY: the handler only stores to an atomic; sigaction is given a zeroed, valid structure.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = stop as extern "C" fn(libc::c_int) as usize;
+        libc::sigaction(libc::SIGTERM, &action, std::ptr::null_mut());
+        libc::sigaction(libc::SIGINT, &action, std::ptr::null_mut());
+    }
+}
+
+fn sleep(seconds: u64) {
+    end_on_term();
+    let until = std::time::Instant::now() + Duration::from_secs(seconds);
+    while !STOPPING.load(Ordering::SeqCst) {
+        let left = until.saturating_duration_since(std::time::Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        let wait = libc::timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(left.subsec_nanos()) };
+        // SAFETY: nanosleep reads a valid timespec; a signal ends it early, which is the point.
+        unsafe { libc::nanosleep(&wait, std::ptr::null_mut()) };
+    }
+}
+
+fn serve(port: &str) -> std::io::Result<()> {
+    end_on_term();
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
+    let listener = TcpListener::bind(format!("[::]:{port}")).or_else(|_| TcpListener::bind(format!("0.0.0.0:{port}")))?;
+    line(&format!("listening on {port}"))?;
+    while !STOPPING.load(Ordering::SeqCst) {
+        match listener.accept() {
+            Ok((stream, peer)) => {
+                if let Err(error) = answer(stream, &name, &peer.to_string()) {
+                    eprintln!("request from {peer}: {error}");
+                }
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    line("ended by signal")
+}
+
+fn answer(stream: TcpStream, name: &str, peer: &str) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut first = String::new();
+    reader.read_line(&mut first)?;
+    let mut header = String::new();
+    while reader.read_line(&mut header)? > 2 {
+        header.clear();
+    }
+    let path = first.split_whitespace().nth(1).unwrap_or("/");
+    let (code, body) = match path {
+        "/fail" => ("500 Internal Server Error", "failing as asked\n".to_owned()),
+        _ => ("200 OK", format!("hello from {name}\n")),
+    };
+    line(&format!("{} {path} from {peer}", first.split_whitespace().next().unwrap_or("?")))?;
+    let mut stream = stream;
+    write!(stream, "HTTP/1.1 {code}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+}
+
+fn get(url: &str) -> std::io::Result<()> {
+    let rest = url.trim_start_matches("http://");
+    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let colon_is_port = host.rsplit_once(':').is_some_and(|(before, _)| !before.contains(':') || before.ends_with(']'));
+    let address = if colon_is_port { host.to_owned() } else { format!("{host}:80") };
+    let mut stream = TcpStream::connect(&address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    write!(stream, "GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    print!("{body}");
+    if head.split_whitespace().nth(1) == Some("200") {
+        return Ok(());
+    }
+    Err(std::io::Error::other(head.lines().next().unwrap_or("no answer").to_owned()))
+}
+
+fn log(count: u64, millis: u64) -> std::io::Result<()> {
+    end_on_term();
+    for number in 0..count {
+        if STOPPING.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        line(&format!("line {number}"))?;
+        std::thread::sleep(Duration::from_millis(millis));
+    }
+    Ok(())
+}
+
+fn eat(megabytes: usize) -> std::io::Result<()> {
+    let mut eaten = Vec::new();
+    for _ in 0..megabytes {
+        eaten.push(vec![1_u8; 1024 * 1024]);
+    }
+    line(&format!("ate {}", eaten.len()))
+}

@@ -1,0 +1,33 @@
+//! A network namespace for the calling thread: nothing in it but loopback, no route to anywhere.
+//!
+//! Processes that the thread starts inherit it, so a whole node and its clients live there and it is gone with them.
+#![allow(unsafe_code)]
+
+use std::io;
+
+/// Moves the calling thread into a new network namespace with loopback up.
+pub fn isolate() -> io::Result<()> {
+    // SAFETY: unshare takes no pointers; it changes only the calling thread's network namespace.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    loopback_up()
+}
+
+fn loopback_up() -> io::Result<()> {
+    // SAFETY: a plain socket call; the descriptor is owned below.
+    let raw = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if raw < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `raw` was just opened and nobody else owns it.
+    let socket = unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(raw) };
+    // SAFETY: an all-zero ifreq is valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name[0] = b'l'.cast_signed();
+    request.ifr_name[1] = b'o'.cast_signed();
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: SIOCSIFFLAGS reads the ifreq that outlives the call.
+    let done = unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&socket), libc::SIOCSIFFLAGS, &request) };
+    if done != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

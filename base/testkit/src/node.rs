@@ -1,0 +1,295 @@
+//! A whole node for a test: `podwire up` in a folder of its own, in the calling thread's network namespace.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::{eventually::eventually, residue};
+
+/// How long a test waits for what takes milliseconds when all is well.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running (or killed, and restartable) node.
+pub struct Node {
+    /// Folder of everything durable.
+    pub data_dir: PathBuf,
+    flags: Vec<String>,
+    daemon: Option<Child>,
+    /// Removed with the node.
+    _folder: Option<tempfile::TempDir>,
+}
+
+/// The folder of the binaries under test: `PODWIRE_BIN_DIR`, else beside the test binary.
+pub fn bin_dir() -> PathBuf {
+    if let Some(folder) = std::env::var_os("PODWIRE_BIN_DIR") {
+        return folder.into();
+    }
+    let exe = std::env::current_exe().unwrap_or_default();
+    let folder = exe.parent().unwrap_or(Path::new("."));
+    if folder.ends_with("deps") || folder.ends_with("examples") {
+        return folder.parent().unwrap_or(folder).to_owned();
+    }
+    folder.to_owned()
+}
+
+/// One of the binaries under test.
+pub fn binary(name: &str) -> Result<PathBuf> {
+    let path = bin_dir().join(name);
+    if !path.exists() {
+        bail!("{path:?} is not built; run the tests with `make test`");
+    }
+    Ok(path)
+}
+
+/// A real peer's program, from the folder that `PODWIRE_PEERS` names.
+pub fn peer(name: &str) -> Result<PathBuf> {
+    let Some(folder) = std::env::var_os("PODWIRE_PEERS") else {
+        bail!("PODWIRE_PEERS is not set; run with `make interop`");
+    };
+    let path = Path::new(&folder).join(name);
+    if !path.exists() {
+        bail!("peer {name} is not built in {folder:?}; run `make peers`");
+    }
+    Ok(path)
+}
+
+impl Node {
+    /// Brings a node up with extra flags and the demo image in its store; the thread must be isolated.
+    pub fn up(flags: &[&str]) -> Result<Node> {
+        let folder = tempfile::Builder::new().prefix("podwire-").tempdir()?;
+        let mut node = Node {
+            data_dir: folder.path().join("data"),
+            flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+            daemon: None,
+            _folder: Some(folder),
+        };
+        node.start()?;
+        node.import_app()?;
+        Ok(node)
+    }
+
+    /// A node in a folder that the caller keeps.
+    pub fn at(data_dir: &Path, flags: &[&str]) -> Result<Node> {
+        let mut node = Node {
+            data_dir: data_dir.to_owned(),
+            flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+            daemon: None,
+            _folder: None,
+        };
+        node.start()?;
+        Ok(node)
+    }
+
+    /// Starts the daemon and returns when it says that the node is ready.
+    pub fn start(&mut self) -> Result<Duration> {
+        let begun = Instant::now();
+        fs::create_dir_all(&self.data_dir)?;
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.log_path())?;
+        let mut daemon = Command::new(binary("podwire")?)
+            .arg("up")
+            .arg("--data-dir")
+            .arg(&self.data_dir)
+            .args(["--node-name", "node1"])
+            .args(&self.flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .context("start podwire up")?;
+        let out = daemon.stdout.take().context("no stdout")?;
+        let mut lines = BufReader::new(out).lines();
+        loop {
+            match lines.next() {
+                Some(line) => {
+                    if line?.starts_with("ready") {
+                        break;
+                    }
+                }
+                None => {
+                    let status = daemon.wait()?;
+                    bail!("podwire up ended with {status}: {}", self.log_tail());
+                }
+            }
+        }
+        self.daemon = Some(daemon);
+        Ok(begun.elapsed())
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.data_dir.join("podwire.log")
+    }
+
+    /// The end of the daemon's log, for failure messages.
+    pub fn log_tail(&self) -> String {
+        let text = fs::read_to_string(self.log_path()).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(30)..].join("\n")
+    }
+
+    /// Puts the test image `localhost/pod-app:latest` into the node's store.
+    pub fn import_app(&self) -> Result<()> {
+        let archive = self.data_dir.join("pod-app.tar");
+        let app = binary("pod-app")?;
+        let text = self.podwire(["image", "build", "--name", "localhost/pod-app:latest", "--output"].iter().map(OsStr::new).chain([
+            archive.as_os_str(),
+            OsStr::new("--entrypoint"),
+            OsStr::new("/pod-app"),
+            app.as_os_str(),
+        ]))?;
+        drop(text);
+        self.podwire([OsStr::new("image"), OsStr::new("import"), OsStr::new("--data-dir"), self.data_dir.as_os_str(), archive.as_os_str()])?;
+        fs::remove_file(archive)?;
+        Ok(())
+    }
+
+    /// Runs one of podwire's verbs; its output, or its complaint as the error.
+    pub fn podwire<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<String> {
+        let output = Command::new(binary("podwire")?)
+            .args(args)
+            .env("PODWIRE_DATA_DIR", &self.data_dir)
+            .env_remove("KUBECONFIG")
+            .stdin(Stdio::null())
+            .output()?;
+        said(&output)
+    }
+
+    /// Runs the real kubectl against the node; its output, or its complaint as the error.
+    pub fn kubectl<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<String> {
+        said(&self.kubectl_command()?.args(args).stdin(Stdio::null()).output()?)
+    }
+
+    /// The real kubectl, ready for arguments.
+    pub fn kubectl_command(&self) -> Result<Command> {
+        let mut command = Command::new(peer("kubectl")?);
+        command.env("KUBECONFIG", self.kubeconfig()).env("HOME", &self.data_dir);
+        Ok(command)
+    }
+
+    /// The administrator's credentials.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.data_dir.join("admin.kubeconfig")
+    }
+
+    /// Applies a manifest given as text.
+    pub fn apply(&self, manifest: &str) -> Result<String> {
+        let mut child = Command::new(binary("podwire")?)
+            .args(["apply", "-f", "-"])
+            .env("PODWIRE_DATA_DIR", &self.data_dir)
+            .env_remove("KUBECONFIG")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        child.stdin.take().context("no stdin")?.write_all(manifest.as_bytes())?;
+        said(&child.wait_with_output()?)
+    }
+
+    /// An object as JSON.
+    pub fn get(&self, what: &str, name: &str) -> Result<Value> {
+        let text = self.podwire(["get", what, name, "-o", "json"])?;
+        serde_json::from_str(&text).with_context(|| format!("parse {what} {name}: {text}"))
+    }
+
+    /// Every object of a type in the default namespace.
+    pub fn list(&self, what: &str) -> Result<Vec<Value>> {
+        let text = self.podwire(["get", what, "-o", "json"])?;
+        let list: Value = serde_json::from_str(&text).with_context(|| format!("parse {what}: {text}"))?;
+        match list["items"].as_array() {
+            Some(items) => Ok(items.clone()),
+            None => Ok(vec![list]),
+        }
+    }
+
+    /// Waits until the pod is in `phase` and returns it.
+    pub fn pod_in_phase(&self, name: &str, phase: &str) -> Result<Value> {
+        self.pod_when(name, &format!("phase {phase}"), |pod| pod["status"]["phase"] == phase)
+    }
+
+    /// Waits until the pod satisfies `wanted` and returns it.
+    pub fn pod_when(&self, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
+        eventually(&format!("pod {name} with {what}"), PATIENCE, || {
+            let pod = self.get("pod", name).map_err(|error| format!("{error:#}"))?;
+            if wanted(&pod) { Ok(pod) } else { Err(pod["status"].to_string()) }
+        })
+        .with_context(|| self.log_tail())
+    }
+
+    /// Ends the daemon without warning, as a crash or the OOM killer would.
+    pub fn kill9(&mut self) -> Result<()> {
+        let mut daemon = self.daemon.take().context("the node is not running")?;
+        daemon.kill()?;
+        daemon.wait()?;
+        Ok(())
+    }
+
+    /// The daemon's process id.
+    pub fn pid(&self) -> Option<u32> {
+        self.daemon.as_ref().map(Child::id)
+    }
+
+    /// The names that belong to this node.
+    pub fn names(&self) -> Result<residue::Names> {
+        let text = self.podwire([OsStr::new("instance"), OsStr::new("--data-dir"), self.data_dir.as_os_str()])?;
+        let value: Value = serde_json::from_str(&text)?;
+        let field = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
+        Ok(residue::Names {
+            data_dir: self.data_dir.clone(),
+            run_dir: field("runDir").into(),
+            cgroup_root: field("cgroupRoot"),
+            bridge: field("bridge"),
+        })
+    }
+
+    /// Fails unless every trace of every pod is gone (within a moment: the kernel frees some things late).
+    pub fn assert_no_pod_residue(&self) -> Result<()> {
+        let names = self.names()?;
+        eventually("no residue of pods", Duration::from_secs(5), || {
+            let found = residue::of_pods(&names);
+            if found.is_empty() { Ok(()) } else { Err(found.join("\n")) }
+        })
+    }
+
+    /// Stops the node with `podwire down` and fails if anything of it is left.
+    pub fn down(mut self) -> Result<()> {
+        let names = self.names()?;
+        self.podwire(["down"])?;
+        if let Some(mut daemon) = self.daemon.take() {
+            daemon.wait()?;
+        }
+        eventually("no residue of the node", Duration::from_secs(5), || {
+            let found = residue::of_node(&names);
+            if found.is_empty() { Ok(()) } else { Err(found.join("\n")) }
+        })
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if self.data_dir.exists() {
+            if let Err(error) = self.podwire(["down"]) {
+                eprintln!("podwire down: {error:#}");
+            }
+        }
+        if let Some(mut daemon) = self.daemon.take() {
+            // Ignored: it may be gone already; nothing more can be done in drop.
+            daemon.kill().ok();
+            daemon.wait().ok();
+        }
+    }
+}
+
+fn said(output: &Output) -> Result<String> {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(text);
+    }
+    bail!("{}: {text}{}", output.status, String::from_utf8_lossy(&output.stderr))
+}

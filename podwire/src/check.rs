@@ -1,0 +1,148 @@
+//! The preflight: what a node needs from this machine, and what to do about each miss.
+//!
+//! Looks only; nothing is changed.
+
+use std::{fs, path::Path};
+
+use crate::client::columns;
+
+/// How bad a miss is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grade {
+    /// There.
+    Ok,
+    /// Missing; something works less well.
+    Warn,
+    /// Missing; pods cannot run.
+    Fail,
+}
+
+/// One thing looked at.
+#[derive(Debug)]
+pub struct Finding {
+    /// What was looked at.
+    pub what: &'static str,
+    /// How it stands.
+    pub grade: Grade,
+    /// What was seen and, for a miss, what to do.
+    pub note: String,
+}
+
+fn ok(what: &'static str, note: impl Into<String>) -> Finding {
+    Finding { what, grade: Grade::Ok, note: note.into() }
+}
+
+fn miss(what: &'static str, grade: Grade, note: impl Into<String>) -> Finding {
+    Finding { what, grade, note: note.into() }
+}
+
+/// Looks at everything a node needs.
+pub fn findings() -> Vec<Finding> {
+    vec![root(), kernel(), cgroups(), overlay(), namespaces(), network(), resource_limits()]
+}
+
+/// The findings that stop a node, as one message; None when pods can run.
+pub fn blocking(findings: &[Finding]) -> Option<String> {
+    let lines: Vec<String> = findings
+        .iter()
+        .filter(|finding| finding.grade == Grade::Fail)
+        .map(|finding| format!("{}: {}", finding.what, finding.note))
+        .collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+/// The findings as a table.
+pub fn report(findings: &[Finding]) -> String {
+    let mut lines = vec![vec!["CHECK".to_owned(), "RESULT".to_owned(), "NOTE".to_owned()]];
+    for finding in findings {
+        let grade = match finding.grade {
+            Grade::Ok => "ok",
+            Grade::Warn => "warning",
+            Grade::Fail => "MISSING",
+        };
+        lines.push(vec![finding.what.to_owned(), grade.to_owned(), finding.note.clone()]);
+    }
+    columns(&lines)
+}
+
+fn status_field(name: &str) -> Option<String> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(|rest| rest.trim().to_owned()))
+}
+
+fn root() -> Finding {
+    let uid = status_field("Uid").and_then(|ids| ids.split_whitespace().nth(1).map(str::to_owned));
+    let caps = status_field("CapEff").and_then(|text| u64::from_str_radix(&text, 16).ok()).unwrap_or(0);
+    // CAP_NET_ADMIN is bit 12, CAP_SYS_ADMIN bit 21.
+    if uid.as_deref() == Some("0") && caps & (1 << 21) != 0 && caps & (1 << 12) != 0 {
+        return ok("root", "running as root with CAP_SYS_ADMIN and CAP_NET_ADMIN");
+    }
+    miss("root", Grade::Fail, "pods need root with CAP_SYS_ADMIN and CAP_NET_ADMIN; run this with sudo")
+}
+
+fn kernel() -> Finding {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version >= (5, 15) {
+        ok("kernel", release)
+    } else {
+        miss("kernel", Grade::Fail, format!("{release} is too old; Linux 5.15 or newer is needed (mount API, pidfds)"))
+    }
+}
+
+fn cgroups() -> Finding {
+    let v2 = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+    let v1 = |name: &str| Path::new("/sys/fs/cgroup").join(name).join("cgroup.procs").exists();
+    if v2 {
+        return ok("cgroups", "v2");
+    }
+    let missing: Vec<&str> = ["cpu", "memory", "pids"].into_iter().filter(|name| !v1(name)).collect();
+    if missing.is_empty() {
+        ok("cgroups", "v1 hybrid")
+    } else {
+        miss(
+            "cgroups",
+            Grade::Fail,
+            format!("no cgroup v2 at /sys/fs/cgroup and no v1 {}; mount cgroup2 there", missing.join(", ")),
+        )
+    }
+}
+
+fn overlay() -> Finding {
+    let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    if known.lines().any(|line| line.trim() == "nodev\toverlay" || line.ends_with("\toverlay")) {
+        ok("overlayfs", "in the kernel")
+    } else {
+        miss("overlayfs", Grade::Fail, "the kernel has no overlay file system loaded; run `modprobe overlay`")
+    }
+}
+
+fn namespaces() -> Finding {
+    let missing: Vec<&str> = ["net", "pid", "mnt", "ipc", "uts", "cgroup"]
+        .into_iter()
+        .filter(|name| !Path::new("/proc/self/ns").join(name).exists())
+        .collect();
+    if missing.is_empty() {
+        ok("namespaces", "net, pid, mnt, ipc, uts, cgroup")
+    } else {
+        miss("namespaces", Grade::Fail, format!("the kernel lacks the namespaces {}", missing.join(", ")))
+    }
+}
+
+fn network() -> Finding {
+    match podwire_linux::rtnl::probe() {
+        Ok(()) => ok("network", "bridge and veth"),
+        Err(error) => miss("network", Grade::Fail, format!("{error}; run `modprobe -a bridge veth`")),
+    }
+}
+
+fn resource_limits() -> Finding {
+    let caps = status_field("CapEff").and_then(|text| u64::from_str_radix(&text, 16).ok()).unwrap_or(0);
+    // CAP_SYS_RESOURCE is bit 24.
+    if caps & (1 << 24) != 0 {
+        ok("limits", "CAP_SYS_RESOURCE")
+    } else {
+        miss("limits", Grade::Warn, "no CAP_SYS_RESOURCE: negative oom_score_adj and raised hard limits are not applied")
+    }
+}

@@ -1,0 +1,402 @@
+//! What was typed: the verbs and flags, flat and without judgement.
+//!
+//! Flags keep upstream's names where upstream has one. `up` and the client verbs say what they mean elsewhere.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::instance::DEFAULT_DATA_DIR;
+
+/// Pods from apply to Running, every participant in one binary.
+#[derive(Debug, Parser)]
+#[command(name = "podwire", version, about, arg_required_else_help = true)]
+pub struct Cli {
+    /// Log filter, e.g. `info` or `podwire_kubelet=debug`.
+    #[arg(long, global = true, env = "PODWIRE_LOG", default_value = "warn,podwire=info")]
+    pub log: String,
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Run a whole node: API server, store, scheduler, controllers, kubelet, runtime, network.
+    Up(UpArgs),
+    /// Stop the node of a data folder and remove its pods, links, mounts and cgroups.
+    Down(DownArgs),
+    /// Say whether this machine can run pods, and what to do about each miss.
+    Check(CheckArgs),
+    /// Print the host-global names of a node, as JSON.
+    #[command(hide = true)]
+    Instance(DataDir),
+    /// Run only the API server with the embedded store.
+    Apiserver(ApiserverArgs),
+    /// Run only the scheduler.
+    Scheduler(ClientOf),
+    /// Run only the controllers.
+    Controllers(ControllersArgs),
+    /// Run only the kubelet.
+    Kubelet(KubeletArgs),
+    /// Run only the container runtime (CRI).
+    Runtime(RuntimeArgs),
+    /// Work with the images of a node.
+    #[command(subcommand)]
+    Image(ImageVerb),
+    /// Create or change objects from a file.
+    Apply(ApplyArgs),
+    /// Show objects.
+    Get(GetArgs),
+    /// Print a container's log.
+    Logs(LogsArgs),
+    /// Run a command in a container.
+    Exec(ExecArgs),
+    /// Delete objects.
+    Delete(DeleteArgs),
+    /// Print client and server version.
+    Version(Connection),
+    /// Print a completion script for a shell.
+    Completion {
+        /// The shell to complete in.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Which node a local verb means.
+#[derive(Debug, Clone, Args)]
+pub struct DataDir {
+    /// The node's data folder.
+    #[arg(long, env = "PODWIRE_DATA_DIR", default_value = DEFAULT_DATA_DIR)]
+    pub data_dir: PathBuf,
+}
+
+/// Flags of `up`.
+#[derive(Debug, Clone, Args)]
+pub struct UpArgs {
+    #[command(flatten)]
+    pub data: DataDir,
+    /// Address and port of the API server.
+    #[arg(long, default_value = "127.0.0.1:6443")]
+    pub listen: SocketAddr,
+    /// Where to write the administrator's kubeconfig (default: inside the data folder).
+    #[arg(long)]
+    pub write_kubeconfig: Option<PathBuf>,
+    /// Name of this node (default: the host's name).
+    #[arg(long, alias = "hostname-override")]
+    pub node_name: Option<String>,
+    /// Address that this node publishes (default: the one of the default route, else loopback).
+    #[arg(long)]
+    pub node_ip: Option<IpAddr>,
+    /// Addresses of the node's pods; a second, IPv6 one makes pods dual stack.
+    #[arg(long, value_delimiter = ',', default_value = "10.88.0.0/16")]
+    pub pod_cidr: Vec<String>,
+    /// Addresses of services.
+    #[arg(long, default_value = "10.89.0.0/16")]
+    pub service_cidr: String,
+    /// Port of the kubelet's HTTPS API; 0 takes a free one (default: 10250, or 0 outside the default data folder).
+    #[arg(long)]
+    pub kubelet_port: Option<u16>,
+    #[command(flatten)]
+    pub node: NodeArgs,
+}
+
+/// Flags that choose the node's runtime and network.
+#[derive(Debug, Clone, Args)]
+pub struct NodeArgs {
+    /// Folder of CNI configuration; ours is written there only if it is empty.
+    #[arg(long)]
+    pub cni_conf_dir: Option<PathBuf>,
+    /// Folder of CNI plugins; a foreign plugin there is executed, ours run in process.
+    #[arg(long)]
+    pub cni_bin_dir: Option<PathBuf>,
+    /// Use this CRI runtime (e.g. containerd) instead of our own.
+    #[arg(long)]
+    pub container_runtime_endpoint: Option<String>,
+    /// Folder of registry settings in containerd's certs.d form.
+    #[arg(long)]
+    pub registry_config: Option<PathBuf>,
+}
+
+/// Flags of `down`.
+#[derive(Debug, Clone, Args)]
+pub struct DownArgs {
+    #[command(flatten)]
+    pub data: DataDir,
+    /// Also remove the data folder: objects, images, certificates, logs.
+    #[arg(long)]
+    pub purge: bool,
+}
+
+/// Flags of `check`.
+#[derive(Debug, Clone, Args)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    pub data: DataDir,
+}
+
+/// Flags of `apiserver`.
+#[derive(Debug, Clone, Args)]
+pub struct ApiserverArgs {
+    #[command(flatten)]
+    pub data: DataDir,
+    /// Address to listen on.
+    #[arg(long, default_value = "127.0.0.1")]
+    pub bind_address: IpAddr,
+    /// Port to listen on.
+    #[arg(long, default_value_t = 6443)]
+    pub secure_port: u16,
+    /// Addresses of services.
+    #[arg(long, default_value = "10.89.0.0/16")]
+    pub service_cluster_ip_range: String,
+    /// Also issue a client certificate and kubeconfig for this node name.
+    #[arg(long)]
+    pub issue_node: Vec<String>,
+}
+
+/// How a participant that runs alone reaches the API server.
+#[derive(Debug, Clone, Args)]
+pub struct ClientOf {
+    /// Credentials of this participant.
+    #[arg(long)]
+    pub kubeconfig: PathBuf,
+}
+
+/// Flags of `controllers`.
+#[derive(Debug, Clone, Args)]
+pub struct ControllersArgs {
+    #[command(flatten)]
+    pub client: ClientOf,
+    /// Certificate authority to publish in kube-root-ca.crt (default: the kubeconfig's).
+    #[arg(long)]
+    pub root_ca_file: Option<PathBuf>,
+}
+
+/// Flags of `kubelet`.
+#[derive(Debug, Clone, Args)]
+pub struct KubeletArgs {
+    #[command(flatten)]
+    pub client: ClientOf,
+    /// Name of this node (default: the host's name).
+    #[arg(long)]
+    pub hostname_override: Option<String>,
+    /// Volumes and plugin state.
+    #[arg(long, default_value = "/var/lib/kubelet")]
+    pub root_dir: PathBuf,
+    /// Container logs.
+    #[arg(long, default_value = "/var/log/pods")]
+    pub pod_log_dir: PathBuf,
+    /// The CRI socket, with or without unix://.
+    #[arg(long, default_value = "/run/podwire/cri.sock")]
+    pub container_runtime_endpoint: String,
+    /// Port of the HTTPS API.
+    #[arg(long, default_value_t = 10250)]
+    pub port: u16,
+    /// Address that this node publishes.
+    #[arg(long)]
+    pub node_ip: Option<IpAddr>,
+    /// Root of the pods' cgroups.
+    #[arg(long, default_value = "/")]
+    pub cgroup_root: String,
+    /// Serving certificate.
+    #[arg(long)]
+    pub tls_cert_file: PathBuf,
+    /// Key of the serving certificate.
+    #[arg(long)]
+    pub tls_private_key_file: PathBuf,
+    /// Certificate authority of clients.
+    #[arg(long)]
+    pub client_ca_file: PathBuf,
+}
+
+/// Flags of `runtime`.
+#[derive(Debug, Clone, Args)]
+pub struct RuntimeArgs {
+    #[command(flatten)]
+    pub data: DataDir,
+    /// The CRI socket (default: derived from the data folder).
+    #[arg(long)]
+    pub listen: Option<PathBuf>,
+    /// Folder of CNI configuration.
+    #[arg(long, default_value = "/etc/cni/net.d")]
+    pub cni_conf_dir: PathBuf,
+    /// Folder of CNI plugins.
+    #[arg(long, default_value = "/opt/cni/bin")]
+    pub cni_bin_dir: PathBuf,
+    /// Where NRI plugins register.
+    #[arg(long)]
+    pub nri_socket: Option<PathBuf>,
+    /// Folder of registry settings in containerd's certs.d form.
+    #[arg(long)]
+    pub registry_config: Option<PathBuf>,
+}
+
+/// Verbs of `image`.
+#[derive(Debug, Subcommand)]
+pub enum ImageVerb {
+    /// Load an OCI layout or a docker archive.
+    Import {
+        #[command(flatten)]
+        data: DataDir,
+        /// The archive or folder.
+        path: PathBuf,
+        /// Name it so, whatever the archive says.
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Make an image from one static program, without any registry.
+    Build {
+        /// The image's name.
+        #[arg(long)]
+        name: String,
+        /// The archive to write.
+        #[arg(long)]
+        output: PathBuf,
+        /// What the image runs (default: the program).
+        #[arg(long)]
+        entrypoint: Option<String>,
+        /// The static program; it becomes `/NAME` in the image.
+        program: PathBuf,
+    },
+    /// List the node's images.
+    #[command(alias = "ls")]
+    List {
+        #[command(flatten)]
+        data: DataDir,
+    },
+    /// Fetch an image from its registry.
+    Pull {
+        #[command(flatten)]
+        data: DataDir,
+        /// The image.
+        reference: String,
+    },
+    /// Remove an image.
+    Rm {
+        #[command(flatten)]
+        data: DataDir,
+        /// The image.
+        reference: String,
+    },
+}
+
+/// How a client verb reaches a cluster.
+#[derive(Debug, Clone, Args)]
+pub struct Connection {
+    /// Credentials (default: $KUBECONFIG, else the node's in --data-dir).
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    pub data: DataDir,
+    /// Namespace.
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+}
+
+/// Flags of `apply`.
+#[derive(Debug, Clone, Args)]
+pub struct ApplyArgs {
+    #[command(flatten)]
+    pub to: Connection,
+    /// File or folder; - reads standard input.
+    #[arg(short, long, required = true)]
+    pub filename: Vec<PathBuf>,
+}
+
+/// Flags of `get`.
+#[derive(Debug, Clone, Args)]
+pub struct GetArgs {
+    #[command(flatten)]
+    pub to: Connection,
+    /// What to show: `pods`, `pod NAME`, `pod/NAME`.
+    #[arg(required = true)]
+    pub what: Vec<String>,
+    /// Every namespace.
+    #[arg(short = 'A', long)]
+    pub all_namespaces: bool,
+    /// Form: wide, yaml, json, name.
+    #[arg(short, long)]
+    pub output: Option<String>,
+    /// Label selector.
+    #[arg(short = 'l', long)]
+    pub selector: Option<String>,
+    /// Keep watching.
+    #[arg(short, long)]
+    pub watch: bool,
+    /// Leave out the header.
+    #[arg(long)]
+    pub no_headers: bool,
+}
+
+/// Flags of `logs`.
+#[derive(Debug, Clone, Args)]
+pub struct LogsArgs {
+    #[command(flatten)]
+    pub to: Connection,
+    /// The pod, with or without `pod/`.
+    pub pod: String,
+    /// The container.
+    #[arg(short, long)]
+    pub container: Option<String>,
+    /// Follow.
+    #[arg(short, long)]
+    pub follow: bool,
+    /// The instance before this one.
+    #[arg(short, long)]
+    pub previous: bool,
+    /// Only the last lines.
+    #[arg(long)]
+    pub tail: Option<i64>,
+}
+
+/// Flags of `exec`.
+#[derive(Debug, Clone, Args)]
+pub struct ExecArgs {
+    #[command(flatten)]
+    pub to: Connection,
+    /// The pod, with or without `pod/`.
+    pub pod: String,
+    /// The container.
+    #[arg(short, long)]
+    pub container: Option<String>,
+    /// Pass standard input on.
+    #[arg(short = 'i', long)]
+    pub stdin: bool,
+    /// Give the command a terminal.
+    #[arg(short, long)]
+    pub tty: bool,
+    /// The command.
+    #[arg(last = true, required = true)]
+    pub command: Vec<String>,
+}
+
+/// Flags of `delete`.
+#[derive(Debug, Clone, Args)]
+pub struct DeleteArgs {
+    #[command(flatten)]
+    pub to: Connection,
+    /// What to delete: `pod NAME...`, `pod/NAME`.
+    pub what: Vec<String>,
+    /// Delete what a file names.
+    #[arg(short, long)]
+    pub filename: Vec<PathBuf>,
+    /// Label selector.
+    #[arg(short = 'l', long)]
+    pub selector: Option<String>,
+    /// Every object of the type in the namespace.
+    #[arg(long)]
+    pub all: bool,
+    /// Seconds the pod gets to end by itself.
+    #[arg(long)]
+    pub grace_period: Option<i64>,
+    /// Do not mind objects that are not there.
+    #[arg(long)]
+    pub ignore_not_found: bool,
+    /// Wait until the objects are gone.
+    #[arg(long, default_value_t = true, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
+    pub wait: bool,
+}

@@ -1,0 +1,119 @@
+//! The client verbs: kubectl's words for a machine without kubectl.
+//!
+//! They speak plain HTTP requests over `kube::Client`, so that what the server answers (Table, Status)
+//! is printed as it came and nothing is decoded into types that drop fields.
+
+mod apply;
+mod delete;
+mod exec;
+mod get;
+mod logs;
+mod manifest;
+mod printer;
+mod resource;
+
+pub use self::{apply::apply, delete::delete, exec::exec, get::get, logs::logs, printer::columns};
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow, bail};
+use http::{Method, Request};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::Value;
+
+use crate::{cli::Connection, instance::Instance};
+
+/// A connection to a cluster and the namespace that a bare name means.
+pub struct Session {
+    client: kube::Client,
+    namespace: String,
+}
+
+/// A request that the server answered with a Status.
+#[derive(Debug)]
+struct Refused {
+    reason: String,
+    message: String,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Error from server ({}): {}", self.reason, self.message)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// True when the server said that the object is not there.
+fn is_not_found(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Refused>().is_some_and(|refused| refused.reason == "NotFound")
+}
+
+impl Session {
+    /// Connects with the credentials that the flags name, `$KUBECONFIG`, or the local node's.
+    pub async fn open(to: &Connection) -> Result<Session> {
+        let path = kubeconfig_path(to)?;
+        let file = Kubeconfig::read_from(&path)
+            .with_context(|| format!("read kubeconfig {path:?}; is the node up? start it with `podwire up`"))?;
+        let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+            .await
+            .with_context(|| format!("use kubeconfig {path:?}"))?;
+        // A watch or a log may be silent for hours.
+        config.read_timeout = None;
+        let namespace = to.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let client = kube::Client::try_from(config).context("set up the connection")?;
+        Ok(Session { client, namespace })
+    }
+
+    /// Sends one request and returns the answer's JSON; a refusal is an error in kubectl's words.
+    async fn send(&self, method: Method, path: &str, body: Option<(&str, Vec<u8>)>, accept: &str) -> Result<Value> {
+        let request = request(method, path, body, accept)?;
+        match self.client.request::<Value>(request).await {
+            Ok(value) => Ok(value),
+            Err(error) => Err(refusal(error)),
+        }
+    }
+
+    async fn get_json(&self, path: &str) -> Result<Value> {
+        self.send(Method::GET, path, None, "application/json").await
+    }
+}
+
+fn request(method: Method, path: &str, body: Option<(&str, Vec<u8>)>, accept: &str) -> Result<Request<Vec<u8>>> {
+    let mut builder = Request::builder().method(method).uri(path).header("accept", accept);
+    if let Some((kind, _)) = &body {
+        builder = builder.header("content-type", *kind);
+    }
+    builder.body(body.map(|(_, bytes)| bytes).unwrap_or_default()).context("build request")
+}
+
+fn refusal(error: kube::Error) -> anyhow::Error {
+    match error {
+        kube::Error::Api(status) => {
+            Refused { reason: status.reason.clone(), message: status.message.clone() }.into()
+        }
+        other => anyhow!(other).context("the API server did not answer; is the node up? (`podwire up`)"),
+    }
+}
+
+#[allow(clippy::disallowed_methods)] // The composition root may read the environment.
+fn kubeconfig_path(to: &Connection) -> Result<PathBuf> {
+    if let Some(path) = &to.kubeconfig {
+        return Ok(path.clone());
+    }
+    let own = Instance::at(&to.data.data_dir)?.kubeconfig();
+    match std::env::var("KUBECONFIG") {
+        Ok(path) if !path.is_empty() && !own.exists() => Ok(path.into()),
+        _ => Ok(own),
+    }
+}
+
+/// `podwire version`.
+pub async fn version(to: &Connection) -> Result<String> {
+    let mut text = format!("Client Version: v{}\n", env!("CARGO_PKG_VERSION"));
+    let session = Session::open(to).await?;
+    let server = session.get_json("/version").await?;
+    let Some(version) = server["gitVersion"].as_str() else { bail!("the server told no version") };
+    text.push_str(&format!("Server Version: {version}\n"));
+    Ok(text)
+}

@@ -1,0 +1,9 @@
+//go:build tools
+
+// Package peers pins the programs that this peer is built from.
+package peers
+
+import (
+	_ "sigs.k8s.io/cri-tools/cmd/crictl"
+	_ "sigs.k8s.io/cri-tools/cmd/critest"
+)

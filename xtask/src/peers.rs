@@ -1,0 +1,151 @@
+//! Builds the real peers from the Go module proxy, pinned by `tests/peers/*/go.mod`, into a cache folder.
+//!
+//! A peer is rebuilt only when its pins or flags changed; the folder is what `PODWIRE_PEERS` names for the tests.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Instant,
+};
+
+use anyhow::{Context, Result, bail};
+
+/// One program of a peer.
+struct Program {
+    /// Name of the file in the cache folder.
+    name: &'static str,
+    /// Folder under `tests/peers` whose go.mod pins it.
+    module: &'static str,
+    /// The package to build.
+    package: &'static str,
+    /// Build tags.
+    tags: &'static str,
+    /// Linker settings (versions that the build does not know by itself).
+    ldflags: &'static str,
+    cgo: bool,
+    /// A test binary instead of a program.
+    test: bool,
+    /// Groups it is part of: `smoke` is what `make interop-smoke` needs.
+    smoke: bool,
+}
+
+const K8S_VERSION: &str = "-X k8s.io/component-base/version.gitVersion=v1.36.4 \
+    -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36 \
+    -X k8s.io/client-go/pkg/version.gitVersion=v1.36.4";
+const CONTAINERD_VERSION: &str = "-X github.com/containerd/containerd/v2/version.Version=v2.4.2";
+
+const fn go(name: &'static str, module: &'static str, package: &'static str) -> Program {
+    Program { name, module, package, tags: "", ldflags: "", cgo: false, test: false, smoke: false }
+}
+
+const fn k8s(name: &'static str, package: &'static str) -> Program {
+    Program { ldflags: K8S_VERSION, ..go(name, "kubernetes", package) }
+}
+
+const fn cni(name: &'static str, package: &'static str) -> Program {
+    Program { smoke: true, ..go(name, "cni-plugins", package) }
+}
+
+const PROGRAMS: &[Program] = &[
+    Program { smoke: true, ..k8s("kubectl", "k8s.io/kubernetes/cmd/kubectl") },
+    k8s("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    k8s("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    k8s("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    k8s("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
+    go("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
+    Program {
+        tags: "no_btrfs",
+        ldflags: CONTAINERD_VERSION,
+        ..go("containerd", "containerd", "github.com/containerd/containerd/v2/cmd/containerd")
+    },
+    Program {
+        tags: "no_btrfs",
+        ldflags: CONTAINERD_VERSION,
+        ..go("containerd-shim-runc-v2", "containerd", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2")
+    },
+    Program {
+        tags: "no_btrfs",
+        ldflags: CONTAINERD_VERSION,
+        ..go("ctr", "containerd", "github.com/containerd/containerd/v2/cmd/ctr")
+    },
+    Program { tags: "seccomp", cgo: true, ..go("runc", "runc", "github.com/opencontainers/runc") },
+    cni("cni/bridge", "github.com/containernetworking/plugins/plugins/main/bridge"),
+    cni("cni/ptp", "github.com/containernetworking/plugins/plugins/main/ptp"),
+    cni("cni/loopback", "github.com/containernetworking/plugins/plugins/main/loopback"),
+    cni("cni/macvlan", "github.com/containernetworking/plugins/plugins/main/macvlan"),
+    cni("cni/host-local", "github.com/containernetworking/plugins/plugins/ipam/host-local"),
+    cni("cni/static", "github.com/containernetworking/plugins/plugins/ipam/static"),
+    cni("cni/portmap", "github.com/containernetworking/plugins/plugins/meta/portmap"),
+    cni("cni/bandwidth", "github.com/containernetworking/plugins/plugins/meta/bandwidth"),
+    cni("cni/firewall", "github.com/containernetworking/plugins/plugins/meta/firewall"),
+    cni("cni/tuning", "github.com/containernetworking/plugins/plugins/meta/tuning"),
+    Program { smoke: true, ..go("cnitool", "cnitool", "github.com/containernetworking/cni/cnitool") },
+    Program { smoke: true, ..go("crictl", "cri-tools", "sigs.k8s.io/cri-tools/cmd/crictl") },
+    Program { smoke: true, test: true, ..go("critest", "cri-tools", "sigs.k8s.io/cri-tools/cmd/critest") },
+    go("dranet", "dranet", "sigs.k8s.io/dranet/cmd/dranet"),
+    go("helm", "helm", "helm.sh/helm/v4/cmd/helm"),
+];
+
+/// Builds what `words` name (nothing: everything; `smoke`: the quick ones) into `folder`.
+pub fn run(root: &Path, folder: &Path, words: &[&str]) -> Result<()> {
+    if Command::new("go").arg("version").output().is_err() {
+        bail!("Go is needed to build the peers; install Go 1.26 or newer (on Debian: apt-get install golang-go)");
+    }
+    let chosen: Vec<&Program> = PROGRAMS
+        .iter()
+        .filter(|program| match words {
+            [] => true,
+            ["smoke"] => program.smoke,
+            names => names.iter().any(|name| program.name == *name || program.module == *name),
+        })
+        .collect();
+    if chosen.is_empty() {
+        bail!("no peer is called {words:?}");
+    }
+    fs::create_dir_all(folder.join("cni"))?;
+    for program in chosen {
+        build(root, folder, program).with_context(|| format!("build peer {}", program.name))?;
+    }
+    Ok(())
+}
+
+fn build(root: &Path, folder: &Path, program: &Program) -> Result<()> {
+    let module = root.join("tests/peers").join(program.module);
+    let target = folder.join(program.name);
+    let stamp = folder.join(format!("{}.stamp", program.name));
+    let wanted = format!("{}\n{}\n{}", program.tags, program.ldflags, fs::read_to_string(module.join("go.sum"))?);
+    if target.exists() && fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
+        return Ok(());
+    }
+    println!("peers: building {} ...", program.name);
+    let begun = Instant::now();
+    let mut command = Command::new("go");
+    command.current_dir(&module).env("CGO_ENABLED", if program.cgo { "1" } else { "0" }).env("GOFLAGS", "-mod=mod");
+    if program.test {
+        command.args(["test", "-c"]);
+    } else {
+        command.args(["build", "-trimpath"]);
+    }
+    if !program.tags.is_empty() {
+        command.args(["-tags", program.tags]);
+    }
+    command.arg("-ldflags").arg(format!("-s -w {}", program.ldflags));
+    command.arg("-o").arg(std::path::absolute(&target)?).arg(program.package);
+    let status = command.status().context("run go")?;
+    if !status.success() {
+        bail!("go ended with {status}");
+    }
+    fs::write(stamp, wanted)?;
+    println!("peers: {} in {:.0} s", program.name, begun.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// The cache folder: `PODWIRE_PEERS`, else one in the user's cache.
+pub fn default_folder() -> PathBuf {
+    let var = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    var("PODWIRE_PEERS")
+        .or_else(|| var("XDG_CACHE_HOME").map(|cache| cache.join("podwire/peers")))
+        .or_else(|| var("HOME").map(|home| home.join(".cache/podwire/peers")))
+        .unwrap_or_else(|| PathBuf::from(".cache/peers"))
+}
