@@ -2,6 +2,7 @@
 
 pub mod fields;
 mod kinds;
+pub mod patch;
 pub mod path;
 pub mod quantity;
 pub mod schema;
