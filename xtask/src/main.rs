@@ -4,13 +4,17 @@
 //! Not part of the product: nothing here is linked into `podwire`.
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
+mod build;
+mod demo;
 mod gen_proto;
+mod lanes;
 mod peers;
 mod tidy;
+mod vm;
 
 use std::{path::PathBuf, process::ExitCode};
 
-const USAGE: &str = "usage: cargo xtask gen proto | gen kinds | tidy | peers [NAME...|smoke] | vm";
+const USAGE: &str = "usage: cargo xtask gen proto | gen kinds | tidy | test | demo | bench | interop [smoke] | peers [NAME...|smoke] | vm";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -18,6 +22,12 @@ fn main() -> ExitCode {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
         ["gen", "proto"] => gen_proto::run(&root),
+        ["demo"] => demo::run(&root),
+        ["test"] => lanes::test(&root),
+        ["interop"] => lanes::interop(&root, ""),
+        ["interop", "smoke"] => lanes::interop(&root, "smoke"),
+        ["bench", rest @ ..] => lanes::bench(&root, rest),
+        ["vm"] => vm::run(&root),
         ["tidy"] => tidy::run(&root),
         ["peers", names @ ..] => peers::run(&root, &peers::default_folder(), names),
         _ => {

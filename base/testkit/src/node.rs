@@ -21,6 +21,8 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Node {
     /// Folder of everything durable.
     pub data_dir: PathBuf,
+    /// Folder of the binaries under test.
+    binaries: PathBuf,
     flags: Vec<String>,
     daemon: Option<Child>,
     /// Removed with the node.
@@ -40,9 +42,8 @@ pub fn bin_dir() -> PathBuf {
     folder.to_owned()
 }
 
-/// One of the binaries under test.
-pub fn binary(name: &str) -> Result<PathBuf> {
-    let path = bin_dir().join(name);
+fn binary_in(folder: &Path, name: &str) -> Result<PathBuf> {
+    let path = folder.join(name);
     if !path.exists() {
         bail!("{path:?} is not built; run the tests with `make test`");
     }
@@ -62,17 +63,24 @@ pub fn peer(name: &str) -> Result<PathBuf> {
 }
 
 impl Node {
-    /// Brings a node up with extra flags and the demo image in its store; the thread must be isolated.
+    /// Brings a node up with extra flags and the test image in its store; the thread must be isolated.
     pub fn up(flags: &[&str]) -> Result<Node> {
+        let node = Node::up_with(&bin_dir(), flags)?;
+        node.import_app()?;
+        Ok(node)
+    }
+
+    /// Brings a node up from the binaries in `binaries`, with an empty image store.
+    pub fn up_with(binaries: &Path, flags: &[&str]) -> Result<Node> {
         let folder = tempfile::Builder::new().prefix("podwire-").tempdir()?;
         let mut node = Node {
             data_dir: folder.path().join("data"),
+            binaries: binaries.to_owned(),
             flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
             daemon: None,
             _folder: Some(folder),
         };
         node.start()?;
-        node.import_app()?;
         Ok(node)
     }
 
@@ -80,6 +88,7 @@ impl Node {
     pub fn at(data_dir: &Path, flags: &[&str]) -> Result<Node> {
         let mut node = Node {
             data_dir: data_dir.to_owned(),
+            binaries: bin_dir(),
             flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
             daemon: None,
             _folder: None,
@@ -93,7 +102,7 @@ impl Node {
         let begun = Instant::now();
         fs::create_dir_all(&self.data_dir)?;
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log_path())?;
-        let mut daemon = Command::new(binary("podwire")?)
+        let mut daemon = Command::new(self.binary("podwire")?)
             .arg("up")
             .arg("--data-dir")
             .arg(&self.data_dir)
@@ -123,6 +132,10 @@ impl Node {
         Ok(begun.elapsed())
     }
 
+    fn binary(&self, name: &str) -> Result<PathBuf> {
+        binary_in(&self.binaries, name)
+    }
+
     fn log_path(&self) -> PathBuf {
         self.data_dir.join("podwire.log")
     }
@@ -137,7 +150,7 @@ impl Node {
     /// Puts the test image `localhost/pod-app:latest` into the node's store.
     pub fn import_app(&self) -> Result<()> {
         let archive = self.data_dir.join("pod-app.tar");
-        let app = binary("pod-app")?;
+        let app = self.binary("pod-app")?;
         let text = self.podwire(["image", "build", "--name", "localhost/pod-app:latest", "--output"].iter().map(OsStr::new).chain([
             archive.as_os_str(),
             OsStr::new("--entrypoint"),
@@ -152,7 +165,7 @@ impl Node {
 
     /// Runs one of podwire's verbs; its output, or its complaint as the error.
     pub fn podwire<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<String> {
-        let output = Command::new(binary("podwire")?)
+        let output = Command::new(self.binary("podwire")?)
             .args(args)
             .env("PODWIRE_DATA_DIR", &self.data_dir)
             .env_remove("KUBECONFIG")
@@ -180,7 +193,7 @@ impl Node {
 
     /// Applies a manifest given as text.
     pub fn apply(&self, manifest: &str) -> Result<String> {
-        let mut child = Command::new(binary("podwire")?)
+        let mut child = Command::new(self.binary("podwire")?)
             .args(["apply", "-f", "-"])
             .env("PODWIRE_DATA_DIR", &self.data_dir)
             .env_remove("KUBECONFIG")
@@ -273,10 +286,10 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if self.data_dir.exists() {
-            if let Err(error) = self.podwire(["down"]) {
-                eprintln!("podwire down: {error:#}");
-            }
+        if self.data_dir.exists()
+            && let Err(error) = self.podwire(["down"])
+        {
+            eprintln!("podwire down: {error:#}");
         }
         if let Some(mut daemon) = self.daemon.take() {
             // Ignored: it may be gone already; nothing more can be done in drop.

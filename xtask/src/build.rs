@@ -1,0 +1,83 @@
+//! Builds of the product for tests, demo and machine: which binaries, in which profile, how linked.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, bail};
+
+/// The program in the demo's and the tests' images; static, so that an image needs nothing else.
+const APP: &str = "pod-app";
+
+/// Builds every binary under test in the dev profile; the folder they are in.
+pub fn debug(root: &Path) -> Result<PathBuf> {
+    cargo(root, &["build", "--package", "podwire", "--package", "podwire-cni"])?;
+    app(root, &[])?;
+    Ok(target(root).join("debug"))
+}
+
+/// Builds every binary in the release profile; the folder they are in.
+pub fn release(root: &Path) -> Result<PathBuf> {
+    cargo(root, &["build", "--release", "--package", "podwire", "--package", "podwire-cni"])?;
+    app(root, &["--release"])?;
+    Ok(target(root).join("release"))
+}
+
+/// Builds the release binaries without any shared library, for a machine that has none.
+pub fn release_static(root: &Path) -> Result<Vec<PathBuf>> {
+    release(root)?;
+    let folder = target(root).join("static");
+    std::fs::create_dir_all(&folder)?;
+    let linked = ["--", "-C", "target-feature=+crt-static"];
+    for name in ["podwire", "podwire-cni"] {
+        let mut words = vec!["rustc", "--release", "--package", name, "--bin", name];
+        words.extend(linked);
+        cargo(root, &words)?;
+        std::fs::copy(target(root).join("release").join(name), folder.join(name))?;
+    }
+    // Leaves the folder of the dynamic build as it was.
+    cargo(root, &["build", "--release", "--package", "podwire", "--package", "podwire-cni"])?;
+    std::fs::copy(target(root).join("release").join(APP), folder.join(APP))?;
+    Ok(["podwire", "podwire-cni", APP].iter().map(|name| folder.join(name)).collect())
+}
+
+/// Builds one whole-binary test in the release profile; the program.
+pub fn test_binary(root: &Path, name: &str) -> Result<PathBuf> {
+    let words = ["test", "--release", "--package", "podwire-tests", "--features", "vm", "--test", name, "--no-run", "--message-format=json"];
+    let done = Command::new("cargo").args(words).current_dir(root).output().context("run cargo")?;
+    if !done.status.success() {
+        bail!("cargo {}: {}", words.join(" "), String::from_utf8_lossy(&done.stderr));
+    }
+    for line in String::from_utf8_lossy(&done.stdout).lines() {
+        let message: serde_json::Value = serde_json::from_str(line)?;
+        if message["target"]["name"] == name {
+            if let Some(path) = message["executable"].as_str() {
+                return Ok(path.into());
+            }
+        }
+    }
+    bail!("cargo named no program for the test {name}")
+}
+
+fn app(root: &Path, profile: &[&str]) -> Result<()> {
+    let mut words = vec!["rustc", "--package", "podwire-testkit", "--bin", APP];
+    words.extend(profile);
+    words.extend(["--", "-C", "target-feature=+crt-static"]);
+    cargo(root, &words)
+}
+
+/// Runs cargo quietly; its complaints reach the terminal.
+pub fn cargo(root: &Path, words: &[&str]) -> Result<()> {
+    let (verb, rest) = words.split_first().context("no cargo verb")?;
+    let status = Command::new("cargo").args([verb, "--quiet"]).args(rest).current_dir(root).status().context("run cargo")?;
+    if !status.success() {
+        bail!("cargo {} failed", words.join(" "));
+    }
+    Ok(())
+}
+
+/// Cargo's target folder.
+pub fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+}
