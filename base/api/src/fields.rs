@@ -13,6 +13,29 @@ pub fn selectable(kind: &Kind, object: &Value) -> Vec<(&'static str, String)> {
     names.map(|field| (field, value(kind, object, field).unwrap_or_default().into_owned())).collect()
 }
 
+/// JSON paths that [`selectable`] reads; enough of an object to compute its selectable fields.
+pub fn source_paths(kind: &Kind) -> &'static [&'static str] {
+    match (kind.group, kind.resource) {
+        ("", "pods") => &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.podIPs",
+            "status.nominatedNodeName",
+        ],
+        ("", "events") => &["involvedObject", "reason", "reportingComponent", "source", "type"],
+        ("events.k8s.io", "events") => {
+            &["regarding", "reason", "reportingController", "deprecatedSource", "type"]
+        }
+        ("batch", "jobs") => &["status.succeeded"],
+        _ => kind.selectable_fields,
+    }
+}
+
 /// The value of one selectable field.
 pub fn value<'a>(kind: &Kind, object: &'a Value, field: &str) -> Option<Cow<'a, str>> {
     let found = match (kind.resource, field) {

@@ -1,5 +1,6 @@
 //! Kubernetes objects as data: the kinds table, defaulting, validation, selectors, patches. Pure.
 
+pub mod defaults;
 pub mod fields;
 mod kinds;
 pub mod patch;
@@ -7,6 +8,7 @@ pub mod path;
 pub mod quantity;
 pub mod schema;
 pub mod selector;
+pub mod strategy;
 pub mod strict;
 pub mod syntax;
 pub mod time;

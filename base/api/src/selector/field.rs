@@ -66,6 +66,11 @@ impl FieldSelector {
         &self.terms
     }
 
+    /// The terms as (field, `=` or `!=`, value).
+    pub fn terms(&self) -> impl Iterator<Item = (&str, &'static str, &str)> {
+        self.terms.iter().map(|t| (t.field.as_str(), if t.equals { "=" } else { "!=" }, t.value.as_str()))
+    }
+
     /// Whether everything matches.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()

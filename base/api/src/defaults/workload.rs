@@ -1,0 +1,110 @@
+//! Defaults of the kinds that make pods: apps, batch, replication controllers.
+
+use serde_json::{Value, json};
+
+use super::{Object, absent, child, pod_template, set, text};
+use crate::Kind;
+
+pub(super) fn apply(kind: &Kind, map: &mut Object) {
+    match kind.kind {
+        "Deployment" => deployment(map),
+        "DaemonSet" => daemon_set(map),
+        "StatefulSet" => stateful_set(map),
+        "ReplicaSet" => absent(child(map, "spec"), "replicas", 1),
+        "Job" => {
+            job_spec(child(map, "spec"));
+            labels_from_template(map);
+        }
+        "CronJob" => {
+            let spec = child(map, "spec");
+            set(spec, "concurrencyPolicy", "Allow");
+            absent(spec, "suspend", false);
+            absent(spec, "successfulJobsHistoryLimit", 3);
+            absent(spec, "failedJobsHistoryLimit", 1);
+            let job = child(child(spec, "jobTemplate"), "spec");
+            pod_template(child(job, "template"));
+            return;
+        }
+        _ => return,
+    }
+    pod_template(child(child(map, "spec"), "template"));
+}
+
+pub(super) fn replication_controller(map: &mut Object) {
+    let spec = child(map, "spec");
+    absent(spec, "replicas", 1);
+    let labels = child(child(spec, "template"), "metadata").get("labels").cloned();
+    if let Some(labels) = labels {
+        absent(spec, "selector", labels);
+        labels_from_template(map);
+    }
+    pod_template(child(child(map, "spec"), "template"));
+}
+
+fn labels_from_template(map: &mut Object) {
+    let labels = child(child(child(map, "spec"), "template"), "metadata").get("labels").cloned();
+    if let Some(labels) = labels {
+        absent(child(map, "metadata"), "labels", labels);
+    }
+}
+
+fn deployment(map: &mut Object) {
+    let spec = child(map, "spec");
+    absent(spec, "replicas", 1);
+    let strategy = child(spec, "strategy");
+    set(strategy, "type", "RollingUpdate");
+    if text(strategy, "type") == "RollingUpdate" {
+        let rolling = child(strategy, "rollingUpdate");
+        absent(rolling, "maxUnavailable", "25%");
+        absent(rolling, "maxSurge", "25%");
+    }
+    absent(spec, "revisionHistoryLimit", 10);
+    absent(spec, "progressDeadlineSeconds", 600);
+}
+
+fn daemon_set(map: &mut Object) {
+    let spec = child(map, "spec");
+    let strategy = child(spec, "updateStrategy");
+    set(strategy, "type", "RollingUpdate");
+    if text(strategy, "type") == "RollingUpdate" {
+        let rolling = child(strategy, "rollingUpdate");
+        absent(rolling, "maxUnavailable", 1);
+        absent(rolling, "maxSurge", 0);
+    }
+    absent(spec, "revisionHistoryLimit", 10);
+}
+
+fn stateful_set(map: &mut Object) {
+    let spec = child(map, "spec");
+    set(spec, "podManagementPolicy", "OrderedReady");
+    let strategy = child(spec, "updateStrategy");
+    if text(strategy, "type").is_empty() {
+        strategy.insert("type".to_owned(), json!("RollingUpdate"));
+        child(strategy, "rollingUpdate");
+    }
+    if text(strategy, "type") == "RollingUpdate"
+        && let Some(Value::Object(rolling)) = strategy.get_mut("rollingUpdate")
+    {
+        absent(rolling, "partition", 0);
+        absent(rolling, "maxUnavailable", 1);
+    }
+    let retention = child(spec, "persistentVolumeClaimRetentionPolicy");
+    set(retention, "whenDeleted", "Retain");
+    set(retention, "whenScaled", "Retain");
+    absent(spec, "replicas", 1);
+    absent(spec, "revisionHistoryLimit", 10);
+}
+
+fn job_spec(spec: &mut Object) {
+    if spec.get("completions").is_none() && spec.get("parallelism").is_none() {
+        spec.insert("completions".to_owned(), json!(1));
+    }
+    absent(spec, "parallelism", 1);
+    let limit = if spec.contains_key("backoffLimitPerIndex") { i64::from(i32::MAX) } else { 6 };
+    absent(spec, "backoffLimit", limit);
+    absent(spec, "completionMode", "NonIndexed");
+    absent(spec, "suspend", false);
+    let replacement = if spec.contains_key("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
+    absent(spec, "podReplacementPolicy", replacement);
+    absent(spec, "manualSelector", false);
+}
