@@ -1,8 +1,10 @@
 //! Kubernetes objects as data: the kinds table, defaulting, validation, selectors, patches. Pure.
 
 pub mod defaults;
+pub mod discovery;
 pub mod fields;
 mod kinds;
+pub mod openapi;
 pub mod patch;
 pub mod path;
 pub mod quantity;

@@ -1,0 +1,142 @@
+//! OpenAPI documents, generated from the kinds table: enough for kubectl's validation, apply and explain.
+//!
+//! There are no descriptions: those of Kubernetes are its own text.
+
+mod paths;
+mod schemas;
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::sync::OnceLock;
+
+use serde_json::{Map, Value, json};
+
+use crate::kinds::{groups, kinds, of_group_version};
+use schemas::{Dialect, Schemas};
+
+/// `GET /openapi/v3`: where the document of each group and version is.
+pub fn v3_index() -> Value {
+    let mut paths = Map::new();
+    for (group, versions) in groups() {
+        for version in versions {
+            let path =
+                if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
+            let url = format!("/openapi/v3/{path}?hash={}", fingerprint());
+            paths.insert(path, json!({"serverRelativeURL": url}));
+        }
+    }
+    json!({"paths": paths})
+}
+
+/// `GET /openapi/v3/...` for one group and version.
+pub fn v3(group: &str, version: &str) -> Option<Value> {
+    let mut schemas = Schemas::new(Dialect::V3);
+    let mut all_paths = Map::new();
+    for kind in of_group_version(group, version) {
+        schemas.add_kind(kind);
+        paths::add(kind, &mut all_paths, Dialect::V3);
+    }
+    if all_paths.is_empty() {
+        return None;
+    }
+    Some(json!({
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": "v1.36.4"},
+        "paths": all_paths,
+        "components": {"schemas": schemas.finish()},
+    }))
+}
+
+/// `GET /openapi/v2`: all groups in one document.
+pub fn v2() -> Value {
+    let mut schemas = Schemas::new(Dialect::V2);
+    let mut all_paths = Map::new();
+    for kind in kinds() {
+        schemas.add_kind(kind);
+        paths::add(kind, &mut all_paths, Dialect::V2);
+    }
+    json!({
+        "swagger": "2.0",
+        "info": {"title": "Kubernetes", "version": "v1.36.4"},
+        "paths": all_paths,
+        "definitions": schemas.finish(),
+    })
+}
+
+/// A value that changes whenever the table does, so that clients may cache documents forever.
+fn fingerprint() -> &'static str {
+    static FINGERPRINT: OnceLock<String> = OnceLock::new();
+    FINGERPRINT.get_or_init(|| {
+        let mut hasher = DefaultHasher::new();
+        env!("CARGO_PKG_VERSION").hash(&mut hasher);
+        for kind in kinds() {
+            (kind.group, kind.version, kind.kind, kind.verbs).hash(&mut hasher);
+        }
+        for message in crate::schema::Message::all() {
+            message.name.hash(&mut hasher);
+            for field in message.fields {
+                (field.name, field.number, field.keys, field.merge_key).hash(&mut hasher);
+            }
+        }
+        format!("{:016X}", hasher.finish())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pod_schema_tells_kubectl_how_to_patch() {
+        let document = v3("", "v1").unwrap();
+        let schemas = &document["components"]["schemas"];
+        let containers = &schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"];
+        assert_eq!(containers["x-kubernetes-patch-merge-key"], "name");
+        assert_eq!(containers["x-kubernetes-patch-strategy"], "merge");
+        assert_eq!(containers["x-kubernetes-list-map-keys"], json!(["name"]));
+        assert_eq!(
+            schemas["io.k8s.api.core.v1.Pod"]["x-kubernetes-group-version-kind"],
+            json!([{"group": "", "kind": "Pod", "version": "v1"}])
+        );
+        let patch = &document["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"];
+        assert_eq!(patch["x-kubernetes-group-version-kind"]["kind"], "Pod");
+        let parameters = patch["parameters"].as_array().unwrap();
+        assert!(parameters.iter().any(|p| p["name"] == "fieldValidation"));
+    }
+
+    #[test]
+    fn every_reference_resolves() {
+        fn references<'a>(value: &'a Value, out: &mut Vec<&'a str>) {
+            match value {
+                Value::Object(map) => {
+                    if let Some(Value::String(target)) = map.get("$ref") {
+                        out.push(target);
+                    }
+                    map.values().for_each(|v| references(v, out));
+                }
+                Value::Array(items) => items.iter().for_each(|v| references(v, out)),
+                _ => {}
+            }
+        }
+        let index = v3_index();
+        for (path, entry) in index["paths"].as_object().unwrap() {
+            assert!(entry["serverRelativeURL"].as_str().unwrap().contains("?hash="), "{path}");
+            let mut parts = path.split('/').skip(1);
+            let (first, second) = (parts.next().unwrap(), parts.next());
+            let document = second.map_or_else(|| v3("", first), |version| v3(first, version)).unwrap();
+            let mut found = Vec::new();
+            references(&document, &mut found);
+            for target in found {
+                let name = target.strip_prefix("#/components/schemas/").unwrap();
+                assert!(document["components"]["schemas"].get(name).is_some(), "{path}: {name}");
+            }
+        }
+        let document = v2();
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        for target in found {
+            let name = target.strip_prefix("#/definitions/").unwrap();
+            assert!(document["definitions"].get(name).is_some(), "v2: {name}");
+        }
+    }
+}
