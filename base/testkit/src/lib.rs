@@ -7,5 +7,6 @@ pub mod eventually;
 pub mod isolate;
 pub mod node;
 pub mod residue;
+pub mod upstream;
 
 pub use self::{eventually::eventually, isolate::isolate, node::Node};

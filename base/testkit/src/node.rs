@@ -243,6 +243,15 @@ impl Node {
         Ok(())
     }
 
+    /// Ends the daemon as its service manager would; pods keep running.
+    pub fn stop(&mut self) -> Result<()> {
+        let mut daemon = self.daemon.take().context("the node is not running")?;
+        let pid = rustix::process::Pid::from_child(&daemon);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
+        daemon.wait()?;
+        Ok(())
+    }
+
     /// The daemon's process id.
     pub fn pid(&self) -> Option<u32> {
         self.daemon.as_ref().map(Child::id)

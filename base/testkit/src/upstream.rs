@@ -1,0 +1,310 @@
+//! Upstream's own participants, started as a test needs them: etcd, kube-apiserver, kube-scheduler, containerd, kubelet.
+//!
+//! Each is a real peer from the folder that `PODWIRE_PEERS` names, in a folder of its own, in the calling thread's
+//! network namespace; each ends with its handle.
+
+use std::{
+    fs::{self, File},
+    io::{Read, Write},
+    net::TcpStream,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+
+use crate::{eventually::eventually, node::peer};
+
+/// How long a peer may take to come up on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The address that a kubelet may publish; it refuses loopback.
+pub const NODE_ADDRESS: &str = "10.76.0.1";
+
+/// Where kube-apiserver listens.
+const API_PORT: u16 = 7443;
+
+/// The bearer token of the administrator.
+const TOKEN: &str = "podwire-test-admin";
+
+/// A peer's process; killed when dropped.
+pub struct Peer {
+    name: &'static str,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Peer {
+    fn start(name: &'static str, folder: &Path, command: &mut Command) -> Result<Peer> {
+        fs::create_dir_all(folder)?;
+        let log = folder.join(format!("{name}.log"));
+        let file = File::create(&log)?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .spawn()
+            .with_context(|| format!("start {name}"))?;
+        Ok(Peer { name, child, log })
+    }
+
+    fn until(mut self, what: &str, mut probe: impl FnMut() -> Result<(), String>) -> Result<Peer> {
+        let name = self.name;
+        let ready = eventually(&format!("{name} {what}"), PATIENCE, || {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(format!("{name} ended with {status}"));
+            }
+            probe()
+        });
+        ready.with_context(|| self.log_tail())?;
+        Ok(self)
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The end of its log.
+    pub fn log_tail(&self) -> String {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        format!("{}:\n{}", self.name, lines[lines.len().saturating_sub(15)..].join("\n"))
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        // Ignored: it may have ended already.
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).ok();
+        for _ in 0..100 {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// A portless bridge with the node's address: a kubelet needs one that is not loopback.
+pub fn node_address() -> Result<()> {
+    for words in [
+        &["link", "add", "peersd0", "type", "bridge"][..],
+        &["addr", "add", "10.76.0.1/32", "dev", "peersd0"],
+        &["link", "set", "peersd0", "up"],
+    ] {
+        let status = Command::new("ip").args(words).stderr(Stdio::null()).status().context("run ip")?;
+        if !status.success() && words[0] == "addr" {
+            anyhow::bail!("ip {} failed", words.join(" "));
+        }
+    }
+    Ok(())
+}
+
+/// kube-apiserver on etcd.
+pub struct ControlPlane {
+    /// Credentials of the administrator.
+    pub kubeconfig: PathBuf,
+    /// The daemons, API server first: they end in this order.
+    pub peers: Vec<Peer>,
+}
+
+/// Starts etcd and kube-apiserver below `folder`.
+pub fn control_plane(folder: &Path) -> Result<ControlPlane> {
+    fs::create_dir_all(folder)?;
+    let etcd = Peer::start(
+        "etcd",
+        folder,
+        Command::new(peer("etcd")?).arg("--data-dir").arg(folder.join("etcd")).args([
+            "--listen-client-urls=http://127.0.0.1:2379",
+            "--advertise-client-urls=http://127.0.0.1:2379",
+            "--listen-peer-urls=http://127.0.0.1:2380",
+            "--initial-advertise-peer-urls=http://127.0.0.1:2380",
+            "--initial-cluster=default=http://127.0.0.1:2380",
+            "--log-level=warn",
+        ]),
+    )?
+    .until("answers", || connects(2379))?;
+    let key = folder.join("sa.key");
+    run(Command::new("openssl").args(["genrsa", "-out"]).arg(&key).arg("2048"))?;
+    let tokens = folder.join("tokens.csv");
+    fs::write(&tokens, format!("{TOKEN},admin,admin,\"system:masters\"\n"))?;
+    let flag = |name: &str, path: &Path| format!("--{name}={}", path.display());
+    let api = Peer::start(
+        "kube-apiserver",
+        folder,
+        Command::new(peer("kube-apiserver")?)
+            .args([
+                "--etcd-servers=http://127.0.0.1:2379",
+                "--bind-address=127.0.0.1",
+                "--advertise-address=10.76.0.1",
+                "--authorization-mode=AlwaysAllow",
+                "--service-cluster-ip-range=10.97.0.0/16",
+                "--service-account-issuer=https://kubernetes.default.svc",
+                "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+                "--endpoint-reconciler-type=none",
+                "--allow-privileged=true",
+                "--kubelet-preferred-address-types=InternalIP",
+            ])
+            .arg(format!("--secure-port={API_PORT}"))
+            .arg(flag("cert-dir", &folder.join("pki")))
+            .arg(flag("token-auth-file", &tokens))
+            .arg(flag("service-account-key-file", &key))
+            .arg(flag("service-account-signing-key-file", &key)),
+    )?;
+    let kubeconfig = folder.join("admin.kubeconfig");
+    fs::write(&kubeconfig, kubeconfig_text())?;
+    let kubectl = peer("kubectl")?;
+    let ready = kubeconfig.clone();
+    let api = api.until("is ready", move || {
+        let done = Command::new(&kubectl)
+            .args(["get", "--raw", "/readyz", "--kubeconfig"])
+            .arg(&ready)
+            .output()
+            .map_err(|error| error.to_string())?;
+        if done.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&done.stderr).into_owned()) }
+    })?;
+    Ok(ControlPlane { kubeconfig, peers: vec![api, etcd] })
+}
+
+fn kubeconfig_text() -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: admin\nclusters:\n- name: upstream\n  cluster: {{server: \"https://127.0.0.1:{API_PORT}\", insecure-skip-tls-verify: true}}\nusers:\n- name: admin\n  user: {{token: {TOKEN}}}\ncontexts:\n- name: admin\n  context: {{cluster: upstream, user: admin}}\n"
+    )
+}
+
+/// Starts kube-scheduler for the API server that `kubeconfig` names.
+pub fn scheduler(folder: &Path, kubeconfig: &Path) -> Result<Peer> {
+    Peer::start(
+        "kube-scheduler",
+        folder,
+        Command::new(peer("kube-scheduler")?)
+            .arg(format!("--kubeconfig={}", kubeconfig.display()))
+            .args(["--authentication-tolerate-lookup-failure=true", "--leader-elect=false", "--bind-address=127.0.0.1"]),
+    )?
+    .until("answers", || connects(10259))
+}
+
+/// containerd with runc, and where it serves CRI.
+pub struct Containerd {
+    /// The CRI socket.
+    pub socket: PathBuf,
+    /// Its process.
+    pub peer: Peer,
+}
+
+/// Starts containerd below `folder`, with CNI configuration and plugins from the given folders.
+pub fn containerd(folder: &Path, conf_dir: &Path, bin_dir: &Path) -> Result<Containerd> {
+    fs::create_dir_all(folder)?;
+    let socket = folder.join("containerd.sock");
+    let config = folder.join("config.toml");
+    let peers = peer("containerd")?.parent().map(Path::to_owned).unwrap_or_default();
+    let text = CONTAINERD
+        .replace("@ROOT@", &folder.join("root").display().to_string())
+        .replace("@STATE@", &folder.join("state").display().to_string())
+        .replace("@SOCKET@", &socket.display().to_string())
+        .replace("@CONF@", &conf_dir.display().to_string())
+        .replace("@BIN@", &bin_dir.display().to_string());
+    fs::write(&config, text)?;
+    let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", peers.display());
+    let ready = socket.clone();
+    let peer = Peer::start("containerd", folder, Command::new(peers.join("containerd")).arg("--config").arg(&config).env("PATH", path))?
+        .until("answers", || UnixStream::connect(&ready).map(|_| ()).map_err(|error| error.to_string()))?;
+    Ok(Containerd { socket, peer })
+}
+
+const CONTAINERD: &str = r#"version = 3
+root = "@ROOT@"
+state = "@STATE@"
+disabled_plugins = ["io.containerd.nri.v1.nri"]
+[grpc]
+address = "@SOCKET@"
+[plugins.'io.containerd.cri.v1.runtime']
+restrict_oom_score_adj = true
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+bin_dirs = ["@BIN@"]
+conf_dir = "@CONF@"
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+sandbox = "localhost/pause:latest"
+"#;
+
+/// Loads an image archive into containerd's CRI namespace.
+pub fn containerd_import(containerd: &Containerd, archive: &Path) -> Result<()> {
+    run(Command::new(peer("ctr")?).arg("--address").arg(&containerd.socket).args(["-n", "k8s.io", "images", "import"]).arg(archive))
+}
+
+/// Starts the kubelet for the API server that `kubeconfig` names, on the runtime at `socket`.
+pub fn kubelet(folder: &Path, kubeconfig: &Path, socket: &Path, cgroup_root: &str) -> Result<Peer> {
+    fs::create_dir_all(folder)?;
+    let config = folder.join("kubelet.yaml");
+    fs::write(&config, KUBELET.replace("@ROOT@", &folder.display().to_string()).replace("@SOCKET@", &socket.display().to_string()).replace("@CGROUP@", cgroup_root))?;
+    Peer::start(
+        "kubelet",
+        folder,
+        Command::new(peer("kubelet")?)
+            .arg(format!("--kubeconfig={}", kubeconfig.display()))
+            .arg(format!("--config={}", config.display()))
+            .arg(format!("--root-dir={}", folder.join("root").display()))
+            .arg(format!("--cert-dir={}", folder.join("pki").display()))
+            .arg(format!("--node-ip={NODE_ADDRESS}"))
+            .arg("--hostname-override=node1"),
+    )
+    .and_then(|peer| {
+        let socket = socket.to_owned();
+        peer.until("is healthy", move || {
+            UnixStream::connect(&socket).map_err(|error| error.to_string())?;
+            http_ok(10248, "/healthz")
+        })
+    })
+}
+
+const KUBELET: &str = r#"apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+failCgroupV1: false
+cgroupDriver: cgroupfs
+cgroupRoot: "@CGROUP@"
+oomScoreAdj: 0
+failSwapOn: false
+makeIPTablesUtilChains: false
+containerRuntimeEndpoint: "unix://@SOCKET@"
+podLogsDir: "@ROOT@/pod-logs"
+authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
+authorization: {mode: AlwaysAllow}
+registerNode: true
+evictionHard: {}
+imageGCHighThresholdPercent: 100
+serializeImagePulls: false
+"#;
+
+fn connects(port: u16) -> Result<(), String> {
+    TcpStream::connect(("127.0.0.1", port)).map(|_| ()).map_err(|error| error.to_string())
+}
+
+fn http_ok(port: u16, path: &str) -> Result<(), String> {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    match ask() {
+        Ok(answer) if answer.contains(" 200 ") => Ok(()),
+        Ok(answer) => Err(answer),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let done = command.output().with_context(|| format!("run {:?}", command.get_program()))?;
+    if !done.status.success() {
+        anyhow::bail!("{:?}: {}", command.get_program(), String::from_utf8_lossy(&done.stderr));
+    }
+    Ok(())
+}
