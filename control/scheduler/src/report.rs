@@ -1,0 +1,205 @@
+//! What the scheduler writes: bindings, the `PodScheduled` condition, events. Only subresources and patches.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Event, EventSeries, EventSource, ObjectReference, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use crate::pod::PodInfo;
+
+/// Who is recorded as the manager of the fields written here.
+const FIELD_MANAGER: &str = "kube-scheduler";
+
+/// How many events are remembered for counting repetitions.
+const REMEMBERED: usize = 1024;
+
+/// Binds a pod to a node.
+pub(crate) async fn bind(client: Client, pod: &PodInfo, node: &str) -> Result<(), kube::Error> {
+    let binding = json!({
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": &*pod.uid},
+        "target": {"kind": "Node", "name": node},
+    });
+    let api: Api<Pod> = Api::namespaced(client, &pod.namespace);
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
+    api.create_subresource::<Value, Value>("binding", &pod.name, &params, &binding).await.map(drop)
+}
+
+/// Patches parts of a pod's status.
+pub(crate) async fn patch_status(client: Client, pod: &PodInfo, status: &Value) -> Result<(), kube::Error> {
+    let api: Api<Pod> = Api::namespaced(client, &pod.namespace);
+    let patch = json!({"metadata": {"uid": &*pod.uid}, "status": status});
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+    api.patch_status(&pod.name, &params, &Patch::Strategic(patch)).await.map(drop)
+}
+
+/// The condition that says why a pod has no node.
+pub(crate) fn not_scheduled(pod: &PodInfo, reason: &str, message: &str) -> Value {
+    json!({
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": reason,
+        "message": message,
+        "lastProbeTime": null,
+        "lastTransitionTime": jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        "observedGeneration": pod.generation,
+    })
+}
+
+/// An event to be written.
+#[derive(Debug)]
+pub(crate) enum Record {
+    /// One that was not seen lately.
+    New(Box<Event>),
+    /// One more of the same.
+    Again { namespace: String, name: String, series: Value },
+}
+
+struct Known {
+    name: String,
+    count: i32,
+    used: u64,
+}
+
+/// Names events and counts repetitions, so that a pod that keeps failing has one event with a count.
+pub(crate) struct Recorder {
+    component: String,
+    known: BTreeMap<(Arc<str>, &'static str, String), Known>,
+    counter: u64,
+}
+
+impl Recorder {
+    /// A recorder that speaks as `component`.
+    pub(crate) fn new(component: &str) -> Self {
+        Self { component: component.to_owned(), known: BTreeMap::new(), counter: 0 }
+    }
+
+    /// Words an event about a pod.
+    pub(crate) fn record(
+        &mut self,
+        pod: &PodInfo,
+        normal: bool,
+        reason: &'static str,
+        action: &str,
+        message: &str,
+    ) -> Record {
+        let now = jiff::Timestamp::now();
+        self.counter += 1;
+        let key = (pod.uid.clone(), reason, message.to_owned());
+        if let Some(known) = self.known.get_mut(&key) {
+            known.count += 1;
+            known.used = self.counter;
+            let series = json!({"count": known.count, "lastObservedTime": micro(now)});
+            return Record::Again { namespace: pod.namespace.clone(), name: known.name.clone(), series };
+        }
+        let stamp = u64::try_from(now.as_nanosecond()).unwrap_or_default();
+        let name = format!("{}.{stamp:x}", pod.name);
+        if !normal {
+            self.make_room();
+            self.known.insert(key, Known { name: name.clone(), count: 1, used: self.counter });
+        }
+        Record::New(Box::new(self.event(pod, name, normal, reason, action, message, now)))
+    }
+
+    fn make_room(&mut self) {
+        if self.known.len() < REMEMBERED {
+            return;
+        }
+        let oldest = self.known.iter().min_by_key(|(_, known)| known.used).map(|(key, _)| key.clone());
+        if let Some(key) = oldest {
+            self.known.remove(&key);
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "they are the columns of one event")]
+    fn event(
+        &self,
+        pod: &PodInfo,
+        name: String,
+        normal: bool,
+        reason: &str,
+        action: &str,
+        message: &str,
+        now: jiff::Timestamp,
+    ) -> Event {
+        Event {
+            metadata: ObjectMeta {
+                name: Some(name),
+                namespace: Some(pod.namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            involved_object: ObjectReference {
+                api_version: Some("v1".into()),
+                kind: Some("Pod".into()),
+                name: Some(pod.name.clone()),
+                namespace: Some(pod.namespace.clone()),
+                uid: Some(pod.uid.to_string()),
+                resource_version: Some(pod.resource_version.clone()),
+                ..ObjectReference::default()
+            },
+            reason: Some(reason.to_owned()),
+            action: Some(action.to_owned()),
+            message: Some(message.to_owned()),
+            type_: Some(if normal { "Normal" } else { "Warning" }.to_owned()),
+            event_time: Some(MicroTime(now)),
+            reporting_component: Some(self.component.clone()),
+            reporting_instance: Some(format!("{}-podwire", self.component)),
+            source: Some(EventSource::default()),
+            series: None::<EventSeries>,
+            ..Event::default()
+        }
+    }
+}
+
+fn micro(time: jiff::Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+}
+
+/// Writes an event; a failure only costs the event.
+pub(crate) async fn write(client: Client, record: Record) {
+    let written = match record {
+        Record::New(event) => {
+            let namespace = event.metadata.namespace.clone().unwrap_or_default();
+            let api: Api<Event> = Api::namespaced(client, &namespace);
+            api.create(&PostParams::default(), &event).await.map(drop)
+        }
+        Record::Again { namespace, name, series } => {
+            let api: Api<Event> = Api::namespaced(client, &namespace);
+            let patch = Patch::Merge(json!({"series": series}));
+            api.patch(&name, &PatchParams::default(), &patch).await.map(drop)
+        }
+    };
+    if let Err(error) = written {
+        tracing::debug!(%error, "event not written");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::pod;
+
+    #[test]
+    fn a_repeated_failure_becomes_a_series_of_the_first_event() {
+        let mut recorder = Recorder::new("default-scheduler");
+        let pod = pod(json!({}));
+        let Record::New(first) = recorder.record(&pod, false, "FailedScheduling", "Scheduling", "no") else {
+            panic!("the first one is new")
+        };
+        let Record::Again { name, series, .. } =
+            recorder.record(&pod, false, "FailedScheduling", "Scheduling", "no")
+        else {
+            panic!("the second one is counted")
+        };
+        assert_eq!((Some(name), &series["count"]), (first.metadata.name, &json!(2)));
+        assert!(matches!(
+            recorder.record(&pod, false, "FailedScheduling", "Scheduling", "other"),
+            Record::New(_)
+        ));
+    }
+}

@@ -1,0 +1,352 @@
+//! The scheduler's one task: watches in, decisions, bindings out.
+//!
+//! The task owns cache and queue. It spawns one task per binding (at most `BINDINGS` at once) and per
+//! written condition or event, all into one `JoinSet` that it awaits before it returns.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::{Cache, Change};
+use crate::cycle::{Decision, Diagnosis, decide};
+use crate::node::NodeFacts;
+use crate::pod::PodInfo;
+use crate::queue::Queue;
+use crate::report::{self, Recorder};
+
+/// Bindings in flight; more pods wait in the queue.
+const BINDINGS: usize = 128;
+/// Decisions in a row before the watches are looked at again.
+const BURST: usize = 64;
+
+/// What a scheduler needs.
+#[derive(Clone)]
+pub struct Config {
+    /// The way to the API server.
+    pub client: Client,
+    /// Pods with this `spec.schedulerName` are ours.
+    pub scheduler_name: String,
+}
+
+impl Config {
+    /// The default scheduler behind `client`.
+    pub fn new(client: Client) -> Self {
+        Self { client, scheduler_name: "default-scheduler".into() }
+    }
+
+    /// Makes the scheduler; nothing is asked of the API server before it runs.
+    pub async fn build(self) -> Result<Scheduler, Error> {
+        if self.scheduler_name.is_empty() {
+            return Err(Error::NoName);
+        }
+        Ok(Scheduler { config: self })
+    }
+}
+
+/// Why a scheduler could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// `scheduler_name` is empty.
+    #[error("the scheduler needs a name that pods can ask for")]
+    NoName,
+}
+
+/// A scheduler ready to run.
+pub struct Scheduler {
+    config: Config,
+}
+
+type Watch<K> = BoxStream<'static, watcher::Result<watcher::Event<K>>>;
+
+/// What a spawned write came to.
+enum Done {
+    Bound { uid: Arc<str>, error: Option<Box<kube::Error>> },
+    Written,
+}
+
+struct State {
+    config: Config,
+    cache: Cache,
+    queue: Queue,
+    recorder: Recorder,
+    writes: JoinSet<Done>,
+    bindings: usize,
+    turn: u64,
+    begun: Instant,
+    /// What the lists under way have named so far.
+    listed_pods: HashSet<String>,
+    listed_nodes: HashSet<String>,
+    unsynced: HashSet<&'static str>,
+}
+
+impl Scheduler {
+    /// Schedules until `shutdown`; bindings that have begun are finished.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let client = self.config.client.clone();
+        let live = watcher::Config::default().fields("status.phase!=Succeeded,status.phase!=Failed");
+        let mut pods: Watch<Pod> = watcher(Api::all(client.clone()), live).default_backoff().boxed();
+        let mut nodes: Watch<Node> = watch_all(client.clone());
+        let mut namespaces: Watch<Namespace> = watch_all(client);
+        let mut state = State::new(self.config);
+        loop {
+            let wake = state.next_wake();
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                Some(done) = state.writes.join_next() => state.done(done),
+                Some(event) = nodes.next() => state.node_event(event),
+                Some(event) = pods.next() => state.pod_event(event),
+                Some(event) = namespaces.next() => state.namespace_event(event),
+                () = tokio::time::sleep_until(wake) => {}
+            }
+            // What has already arrived is taken in before deciding, so that a burst is seen whole.
+            while let Some(Some(event)) = nodes.next().now_or_never() {
+                state.node_event(event);
+            }
+            for _ in 0..BURST {
+                let Some(Some(event)) = pods.next().now_or_never() else { break };
+                state.pod_event(event);
+            }
+            state.decide_all();
+        }
+        while state.writes.join_next().await.is_some() {}
+    }
+}
+
+fn watch_all<K>(client: Client) -> Watch<K>
+where
+    K: kube::Resource<DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + Send
+        + serde::de::DeserializeOwned
+        + 'static,
+{
+    watcher(Api::all(client), watcher::Config::default()).default_backoff().boxed()
+}
+
+impl State {
+    fn new(config: Config) -> Self {
+        Self {
+            recorder: Recorder::new(&config.scheduler_name),
+            config,
+            cache: Cache::default(),
+            queue: Queue::default(),
+            writes: JoinSet::new(),
+            bindings: 0,
+            turn: 0,
+            begun: Instant::now(),
+            listed_pods: HashSet::new(),
+            listed_nodes: HashSet::new(),
+            unsynced: HashSet::from(["pods", "nodes", "namespaces"]),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn next_wake(&mut self) -> Instant {
+        let now = self.now();
+        match self.queue.tick(now) {
+            Some(at) => self.begun + Duration::from_millis(at.max(now + 1)),
+            None => Instant::now() + Duration::from_secs(3600),
+        }
+    }
+
+    fn changed(&mut self, change: Change) {
+        self.queue.changed(change, self.now());
+    }
+
+    fn synced(&mut self, what: &'static str) {
+        if self.unsynced.remove(what) && self.unsynced.is_empty() {
+            tracing::info!("scheduler has seen all pods, nodes and namespaces");
+        }
+    }
+
+    fn node_event(&mut self, event: watcher::Result<watcher::Event<Node>>) {
+        match event {
+            Ok(watcher::Event::Apply(node)) => self.node_seen(&node),
+            Ok(watcher::Event::InitApply(node)) => {
+                self.listed_nodes.insert(node.name_any());
+                self.node_seen(&node);
+            }
+            Ok(watcher::Event::Delete(node)) => self.cache.remove_node(&node.name_any()),
+            Ok(watcher::Event::Init) => self.listed_nodes.clear(),
+            Ok(watcher::Event::InitDone) => {
+                let listed = std::mem::take(&mut self.listed_nodes);
+                self.cache.retain_nodes(&listed);
+                self.synced("nodes");
+            }
+            Err(error) => watch_failed("nodes", &error),
+        }
+    }
+
+    fn node_seen(&mut self, node: &Node) {
+        for change in self.cache.set_node(&node.name_any(), NodeFacts::new(node)) {
+            self.changed(change);
+        }
+    }
+
+    fn namespace_event(&mut self, event: watcher::Result<watcher::Event<Namespace>>) {
+        match event {
+            Ok(watcher::Event::Apply(namespace) | watcher::Event::InitApply(namespace)) => {
+                let labels = namespace.metadata.labels.clone().unwrap_or_default();
+                if self.cache.set_namespace(&namespace.name_any(), labels) {
+                    self.changed(Change::Namespaces);
+                }
+            }
+            Ok(watcher::Event::Delete(namespace)) => self.cache.remove_namespace(&namespace.name_any()),
+            Ok(watcher::Event::Init) => {}
+            Ok(watcher::Event::InitDone) => self.synced("namespaces"),
+            Err(error) => watch_failed("namespaces", &error),
+        }
+    }
+
+    fn pod_event(&mut self, event: watcher::Result<watcher::Event<Pod>>) {
+        match event {
+            Ok(watcher::Event::Apply(pod)) => self.pod_seen(&pod),
+            Ok(watcher::Event::InitApply(pod)) => {
+                self.listed_pods.extend(pod.metadata.uid.clone());
+                self.pod_seen(&pod);
+            }
+            Ok(watcher::Event::Delete(pod)) => {
+                if let Some(uid) = &pod.metadata.uid {
+                    self.pod_gone(uid);
+                }
+            }
+            Ok(watcher::Event::Init) => self.listed_pods.clear(),
+            Ok(watcher::Event::InitDone) => {
+                let listed = std::mem::take(&mut self.listed_pods);
+                let known = self.cache.placed_uids().into_iter().chain(self.queue.uids());
+                for uid in known.filter(|uid| !listed.contains(&**uid)).collect::<Vec<_>>() {
+                    self.pod_gone(&uid);
+                }
+                self.synced("pods");
+            }
+            Err(error) => watch_failed("pods", &error),
+        }
+    }
+
+    fn pod_seen(&mut self, pod: &Pod) {
+        let Some(pod) = PodInfo::new(pod) else { return };
+        if pod.terminal {
+            self.pod_gone(&pod.uid);
+        } else if pod.node.is_some() {
+            self.queue.remove(&pod.uid);
+            if self.cache.confirm(pod) {
+                self.changed(Change::PodPlaced);
+            }
+        } else if pod.deleting {
+            self.pod_gone(&pod.uid);
+        } else if pod.scheduler == self.config.scheduler_name && !self.cache.is_placed(&pod.uid) {
+            let now = self.now();
+            self.queue.offer(pod, now);
+        }
+    }
+
+    fn pod_gone(&mut self, uid: &str) {
+        self.queue.remove(uid);
+        if self.cache.remove_pod(uid) {
+            self.changed(Change::PodGone);
+        }
+    }
+
+    fn decide_all(&mut self) {
+        if !self.unsynced.is_empty() {
+            return;
+        }
+        while self.bindings < BINDINGS
+            && let Some(pod) = self.queue.pop(self.now())
+        {
+            self.turn += 1;
+            match decide(&pod, &self.cache, self.turn) {
+                Decision::Node(node) => self.bind(pod, node),
+                Decision::None(diagnosis) => self.report(&pod, &diagnosis),
+            }
+        }
+    }
+
+    fn bind(&mut self, pod: Arc<PodInfo>, node: String) {
+        tracing::debug!(pod = %pod.reference(), node, "node chosen");
+        self.cache.assume(&pod, &node);
+        let message = format!("Successfully assigned {} to {node}", pod.reference());
+        let record = self.recorder.record(&pod, true, "Scheduled", "Binding", &message);
+        let client = self.config.client.clone();
+        self.bindings += 1;
+        self.writes.spawn(async move {
+            let error = match report::bind(client.clone(), &pod, &node).await {
+                Ok(()) => {
+                    report::write(client, record).await;
+                    None
+                }
+                Err(error) => Some(Box::new(error)),
+            };
+            Done::Bound { uid: pod.uid.clone(), error }
+        });
+    }
+
+    fn done(&mut self, done: Result<Done, tokio::task::JoinError>) {
+        let (uid, error) = match done {
+            Ok(Done::Bound { uid, error }) => (uid, error),
+            Ok(Done::Written) => return,
+            Err(error) => {
+                tracing::error!(%error, "a write of the scheduler panicked");
+                return;
+            }
+        };
+        self.bindings -= 1;
+        let Some(error) = error else {
+            self.queue.remove(&uid);
+            return;
+        };
+        self.cache.forget(&uid);
+        self.changed(Change::PodGone);
+        match *error {
+            // Deleted, or bound by someone else: the watch will say so.
+            kube::Error::Api(status) if status.code == 404 => {
+                self.queue.remove(&uid);
+            }
+            error => {
+                tracing::warn!(uid = &*uid, %error, "pod not bound; will retry");
+                let now = self.now();
+                self.queue.failed(&uid, now);
+            }
+        }
+    }
+
+    fn report(&mut self, pod: &Arc<PodInfo>, diagnosis: &Diagnosis) {
+        let message = diagnosis.message("");
+        let now = self.now();
+        self.queue.unschedulable(&pod.uid, diagnosis.plugins(), now);
+        tracing::debug!(pod = %pod.reference(), message, "no node fits");
+        let record = self.recorder.record(pod, false, "FailedScheduling", "Scheduling", &message);
+        let reported =
+            pod.reported.as_ref().is_some_and(|(reason, text)| reason == "Unschedulable" && *text == message);
+        let (client, pod) = (self.config.client.clone(), pod.clone());
+        self.writes.spawn(async move {
+            if !reported {
+                let status = json!({"conditions": [report::not_scheduled(&pod, "Unschedulable", &message)]});
+                if let Err(error) = report::patch_status(client.clone(), &pod, &status).await {
+                    tracing::debug!(pod = %pod.reference(), %error, "condition not written");
+                }
+            }
+            report::write(client, record).await;
+            Done::Written
+        });
+    }
+}
+
+fn watch_failed(what: &str, error: &watcher::Error) {
+    tracing::warn!(what, %error, "watch interrupted; it is taken up again");
+}
