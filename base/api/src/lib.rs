@@ -13,6 +13,7 @@ pub mod selector;
 pub mod strategy;
 pub mod strict;
 pub mod syntax;
+pub mod table;
 pub mod time;
 
 pub use kinds::{Kind, Subresource, by_gvk, by_resource, groups, kinds, of_group_version, split_api_version};
