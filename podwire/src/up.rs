@@ -7,16 +7,68 @@ use std::{
     fs::{self, File},
     io::{Seek, Write},
     net::{IpAddr, SocketAddr},
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
 use anyhow::{Context, Result, bail};
-use podwire_apiserver::Identity;
+use futures::TryStreamExt;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, ListParams, WatchEvent, WatchParams};
+use podwire_apiserver::{Identity, pki::Pki};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{check, cli::UpArgs, instance::Instance, node_parts, say};
+use crate::{
+    check,
+    cli::UpArgs,
+    instance::Instance,
+    node_parts::{self, NetworkFolders},
+    say,
+};
+
+/// Runs the node until SIGTERM or SIGINT.
+pub async fn up(args: UpArgs) -> Result<()> {
+    if let Some(misses) = check::blocking(&check::findings()) {
+        bail!("this machine cannot run pods:\n{misses}");
+    }
+    let instance = Instance::at(&args.data.data_dir)?;
+    let _lock = lock(&instance)?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+
+    let node = NodeIdentity {
+        name: args.node_name.clone().unwrap_or_else(node_parts::host_name),
+        ip: args.node_ip.unwrap_or_else(node_parts::node_address),
+    };
+    let control = Control::start(&instance, &args, &node).await?;
+    let runtime = start_runtime(&instance, &args).await?;
+    let kubelet = start_kubelet(&instance, &args, &control, &node).await?;
+    let deciders = start_deciders(&control).await?;
+
+    tokio::select! {
+        ready = until_ready(&control.node_client, &node.name) => {
+            ready?;
+            notify_service_manager("READY=1");
+            say(&format!("ready node={} server=https://{} kubeconfig={}", node.name, control.address, control.kubeconfig.display()));
+        }
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        () = control.running.ended() => tracing::error!("the API server ended by itself"),
+        () = runtime.ended() => tracing::error!("the runtime ended by itself"),
+        () = kubelet.ended() => tracing::error!("the kubelet ended by itself"),
+    }
+    notify_service_manager("STOPPING=1");
+    deciders.stop().await;
+    kubelet.stop().await;
+    runtime.stop().await;
+    control.running.stop().await;
+    Ok(())
+}
 
 /// Holds the data folder for this process; released by the kernel however the process ends.
 pub struct Lock(#[allow(dead_code)] File);
@@ -40,64 +92,176 @@ pub fn lock(instance: &Instance) -> Result<Lock> {
     Ok(Lock(file))
 }
 
-/// Runs the node until SIGTERM or SIGINT.
-pub async fn up(args: UpArgs) -> Result<()> {
-    if let Some(misses) = check::blocking(&check::findings()) {
-        bail!("this machine cannot run pods:\n{misses}");
-    }
-    let instance = Instance::at(&args.data.data_dir)?;
-    let _lock = lock(&instance)?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+/// Who this node is.
+struct NodeIdentity {
+    name: String,
+    ip: IpAddr,
+}
 
-    let node_name = args.node_name.clone().unwrap_or_else(node_parts::host_name);
-    let node_ip = args.node_ip.unwrap_or_else(node_parts::node_address);
-    let control = Control::start(&instance, &args, node_ip).await?;
-    let runtime = NodeRuntime::start(&instance, &args).await?;
-    let kubelet = start_kubelet(&instance, &args, &control, &runtime, &node_name, node_ip).await?;
-    let deciders = start_deciders(&control).await?;
+/// API server and store, and what the other participants of this process need of them.
+struct Control {
+    running: Running,
+    address: SocketAddr,
+    kubeconfig: PathBuf,
+    pki: Arc<Pki>,
+    node_client: kube::Client,
+    scheduler_client: kube::Client,
+    controllers_client: kube::Client,
+}
 
-    kubelet.ready().await;
-    notify_systemd("READY=1");
-    say(&format!("ready node={node_name} server=https://{} kubeconfig={}", control.address, control.kubeconfig));
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        () = control.failed() => tracing::error!("the API server ended by itself"),
-        () = runtime.failed() => tracing::error!("the runtime ended by itself"),
+impl Control {
+    async fn start(instance: &Instance, args: &UpArgs, node: &NodeIdentity) -> Result<Control> {
+        let store = podwire_store::EmbeddedConfig::new(instance.data_dir.join("store")).open().context("open the store")?;
+        let mut config =
+            podwire_apiserver::Config::new(Arc::new(store.clone()), instance.data_dir.join("pki"), args.listen);
+        config.extra_sans = vec![node.ip.to_string(), node_parts::host_name()];
+        config.service_cidr = parse_cidr(&args.service_cidr).context("--service-cidr")?;
+        let api = config.build().await.context("start the API server")?;
+        let client = |identity| kube::Client::new(api.client(identity), "default");
+        let node_client = client(Identity::node(&node.name));
+        let scheduler_client = client(Identity::scheduler());
+        let controllers_client = client(Identity::controller_manager());
+        let (address, pki) = (api.local_addr(), api.pki());
+        let kubeconfig = args.write_kubeconfig.clone().unwrap_or_else(|| instance.kubeconfig());
+        write_admin(&pki, address, &kubeconfig)?;
+        let running = Running::new();
+        let shutdown = running.shutdown.clone();
+        running.tasks.spawn(async move {
+            api.run(shutdown).await;
+            store.close().await;
+        });
+        Ok(Control { running, address, kubeconfig, pki, node_client, scheduler_client, controllers_client })
     }
-    notify_systemd("STOPPING=1");
-    deciders.stop().await;
-    kubelet.stop().await;
-    runtime.stop().await;
-    control.stop().await;
-    Ok(())
+}
+
+/// Writes the administrator's credentials.
+pub fn write_admin(pki: &Pki, address: SocketAddr, path: &Path) -> Result<()> {
+    let admin = pki.issue_client("kubernetes-admin", &["system:masters"])?;
+    let text = pki.kubeconfig(&format!("https://{}", reachable(address)), "kubernetes-admin", &admin);
+    Pki::write_private(path, &text).with_context(|| format!("write kubeconfig {path:?}"))
+}
+
+/// An address that a client on this machine can use.
+pub fn reachable(address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() { SocketAddr::new(IpAddr::from([127, 0, 0, 1]), address.port()) } else { address }
+}
+
+/// `10.0.0.0/16` as an address and a prefix length.
+pub fn parse_cidr(text: &str) -> Result<(IpAddr, u8)> {
+    let (address, length) = text.split_once('/').with_context(|| format!("{text:?} is not ADDRESS/LENGTH"))?;
+    Ok((address.parse()?, length.parse()?))
+}
+
+/// Our own runtime, unless the flags name another one.
+async fn start_runtime(instance: &Instance, args: &UpArgs) -> Result<Running> {
+    let running = Running::new();
+    if args.node.container_runtime_endpoint.is_some() {
+        let shutdown = running.shutdown.clone();
+        running.tasks.spawn(async move { shutdown.cancelled().await });
+        return Ok(running);
+    }
+    let folders = NetworkFolders::of(instance, &args.node);
+    node_parts::write_network(instance, &folders, &args.pod_cidr)?;
+    let registries = args.node.registry_config.as_deref();
+    let config =
+        node_parts::runtime(instance, instance.cri_socket(), &folders, Some(instance.nri_socket()), registries)?;
+    let runtime = config.build().await.context("start the runtime")?;
+    let shutdown = running.shutdown.clone();
+    running.tasks.spawn(runtime.run(shutdown));
+    Ok(running)
+}
+
+async fn start_kubelet(instance: &Instance, args: &UpArgs, control: &Control, node: &NodeIdentity) -> Result<Running> {
+    let endpoint = args.node.container_runtime_endpoint.as_deref().map(node_parts::socket_path);
+    let serving = control.pki.issue_node_server(&node.name, &[node.name.clone(), node.ip.to_string(), "127.0.0.1".to_owned()])?;
+    let port = args.kubelet_port.unwrap_or(if instance.is_default() { 10250 } else { 0 });
+    let config = node_parts::kubelet(node_parts::KubeletParts {
+        client: control.node_client.clone(),
+        node_name: node.name.clone(),
+        node_ip: node.ip,
+        runtime_endpoint: endpoint.unwrap_or_else(|| instance.cri_socket()),
+        root_dir: instance.data_dir.join("kubelet"),
+        log_dir: instance.data_dir.join("logs"),
+        cgroup_root: instance.cgroup_root(),
+        listen: SocketAddr::new(node.ip, port),
+        cert_pem: serving.cert_pem,
+        key_pem: serving.key_pem,
+        client_ca_pem: control.pki.ca_pem().to_owned(),
+        pod_cidrs: args.pod_cidr.clone(),
+    });
+    let kubelet = config.build().await.context("start the kubelet")?;
+    let running = Running::new();
+    let shutdown = running.shutdown.clone();
+    running.tasks.spawn(kubelet.run(shutdown));
+    Ok(running)
+}
+
+async fn start_deciders(control: &Control) -> Result<Running> {
+    let running = Running::new();
+    let scheduler = node_parts::scheduler(control.scheduler_client.clone()).await?;
+    running.tasks.spawn(scheduler.run(running.shutdown.clone()));
+    let controllers = node_parts::controllers(control.controllers_client.clone(), control.pki.ca_pem()).await?;
+    running.tasks.spawn(controllers.run(running.shutdown.clone()));
+    Ok(running)
+}
+
+/// Returns when the node says that it is Ready.
+async fn until_ready(client: &kube::Client, name: &str) -> Result<()> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let only = format!("metadata.name={name}");
+    loop {
+        let list = nodes.list(&ListParams::default().fields(&only)).await.context("look for our node")?;
+        if list.items.iter().any(is_ready) {
+            return Ok(());
+        }
+        let version = list.metadata.resource_version.unwrap_or_default();
+        let events = nodes.watch(&WatchParams::default().fields(&only), &version).await.context("watch our node")?;
+        let mut events = std::pin::pin!(events);
+        // The watch may end by itself; then it is looked up anew.
+        while let Ok(Some(event)) = events.try_next().await {
+            if let WatchEvent::Added(node) | WatchEvent::Modified(node) = event
+                && is_ready(&node)
+            {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"))
+}
+
+/// Tells systemd how the node stands, when systemd started it.
+#[allow(clippy::disallowed_methods)] // The composition root may read the environment.
+fn notify_service_manager(state: &str) {
+    let Ok(path) = std::env::var("NOTIFY_SOCKET") else { return };
+    let sent = std::os::unix::net::UnixDatagram::unbound().and_then(|socket| socket.send_to(state.as_bytes(), path));
+    if let Err(error) = sent {
+        tracing::warn!(%error, "the service manager was not told");
+    }
 }
 
 /// A participant running in this process, with the switch that ends it.
 struct Running {
     shutdown: CancellationToken,
     tasks: TaskTracker,
-    ready: CancellationToken,
 }
 
 impl Running {
     fn new() -> Running {
-        Running { shutdown: CancellationToken::new(), tasks: TaskTracker::new(), ready: CancellationToken::new() }
+        Running { shutdown: CancellationToken::new(), tasks: TaskTracker::new() }
     }
 
+    /// Asks the participant to end and waits until its work is at rest.
     async fn stop(self) {
         self.shutdown.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
+        self.ended().await;
     }
 
-    async fn ready(&self) {
-        self.ready.cancelled().await;
-    }
-
-    /// Returns when every task ended although nobody asked.
-    async fn failed(&self) {
+    /// Returns when every task ended, asked or not.
+    async fn ended(&self) {
         self.tasks.close();
         self.tasks.wait().await;
     }

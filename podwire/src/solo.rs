@@ -1,0 +1,146 @@
+//! One participant alone, for a cluster whose other participants are elsewhere or upstream's.
+
+use std::{net::SocketAddr, path::Path, sync::Arc};
+
+use anyhow::{Context, Result};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use podwire_apiserver::pki::Pki;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    cli::{ApiserverArgs, ClientOf, ControllersArgs, KubeletArgs, RuntimeArgs},
+    instance::Instance,
+    node_parts::{self, NetworkFolders},
+    say,
+    up::{lock, parse_cidr, reachable, write_admin},
+};
+
+/// `podwire apiserver`: API server and embedded store.
+pub async fn apiserver(args: ApiserverArgs) -> Result<()> {
+    let instance = Instance::at(&args.data.data_dir)?;
+    let _lock = lock(&instance)?;
+    let store = podwire_store::EmbeddedConfig::new(instance.data_dir.join("store")).open().context("open the store")?;
+    let listen = SocketAddr::new(args.bind_address, args.secure_port);
+    let mut config = podwire_apiserver::Config::new(Arc::new(store.clone()), instance.data_dir.join("pki"), listen);
+    config.extra_sans = vec![node_parts::host_name()];
+    config.service_cidr = parse_cidr(&args.service_cluster_ip_range).context("--service-cluster-ip-range")?;
+    let api = config.build().await.context("start the API server")?;
+    let server = format!("https://{}", reachable(api.local_addr()));
+    write_admin(&api.pki(), api.local_addr(), &instance.kubeconfig())?;
+    write_participants(&api.pki(), &server, &instance.data_dir, &args.issue_node)?;
+    say(&format!("ready server={server} kubeconfig={}", instance.kubeconfig().display()));
+    api.run(until_signal()?).await;
+    store.close().await;
+    Ok(())
+}
+
+/// Credentials for the participants that run elsewhere, beside the administrator's.
+fn write_participants(pki: &Pki, server: &str, folder: &Path, nodes: &[String]) -> Result<()> {
+    let write = |name: &str, user: &str, groups: &[&str]| -> Result<()> {
+        let identity = pki.issue_client(user, groups)?;
+        Pki::write_private(&folder.join(format!("{name}.kubeconfig")), &pki.kubeconfig(server, user, &identity))?;
+        Ok(())
+    };
+    write("scheduler", "system:kube-scheduler", &[])?;
+    write("controllers", "system:kube-controller-manager", &[])?;
+    Pki::write_private(&folder.join("ca.crt"), pki.ca_pem())?;
+    for node in nodes {
+        write(node, &format!("system:node:{node}"), &["system:nodes"])?;
+        let serving = pki.issue_node_server(node, &[node.clone(), "127.0.0.1".to_owned(), node_parts::node_address().to_string()])?;
+        Pki::write_private(&folder.join(format!("{node}.crt")), &serving.cert_pem)?;
+        Pki::write_private(&folder.join(format!("{node}.key")), &serving.key_pem)?;
+    }
+    Ok(())
+}
+
+/// `podwire scheduler`.
+pub async fn scheduler(args: ClientOf) -> Result<()> {
+    let scheduler = node_parts::scheduler(client(&args.kubeconfig).await?).await?;
+    scheduler.run(until_signal()?).await;
+    Ok(())
+}
+
+/// `podwire controllers`.
+pub async fn controllers(args: ControllersArgs) -> Result<()> {
+    let authority = match &args.root_ca_file {
+        Some(path) => std::fs::read_to_string(path).with_context(|| format!("read {path:?}"))?,
+        None => authority_of(&args.client.kubeconfig)?,
+    };
+    let controllers = node_parts::controllers(client(&args.client.kubeconfig).await?, &authority).await?;
+    controllers.run(until_signal()?).await;
+    Ok(())
+}
+
+/// `podwire kubelet`.
+pub async fn kubelet(args: KubeletArgs) -> Result<()> {
+    let read = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("read {path:?}"));
+    let node_ip = args.node_ip.unwrap_or_else(node_parts::node_address);
+    let kubelet = node_parts::kubelet(node_parts::KubeletParts {
+        client: client(&args.client.kubeconfig).await?,
+        node_name: args.hostname_override.clone().unwrap_or_else(node_parts::host_name),
+        node_ip,
+        runtime_endpoint: node_parts::socket_path(&args.container_runtime_endpoint),
+        root_dir: args.root_dir.clone(),
+        log_dir: args.pod_log_dir.clone(),
+        cgroup_root: args.cgroup_root.clone(),
+        listen: SocketAddr::new(node_ip, args.port),
+        cert_pem: read(&args.tls_cert_file)?,
+        key_pem: read(&args.tls_private_key_file)?,
+        client_ca_pem: read(&args.client_ca_file)?,
+        pod_cidrs: Vec::new(),
+    })
+    .build()
+    .await
+    .context("start the kubelet")?;
+    kubelet.run(until_signal()?).await;
+    Ok(())
+}
+
+/// `podwire runtime`.
+pub async fn runtime(args: RuntimeArgs) -> Result<()> {
+    let instance = Instance::at(&args.data.data_dir)?;
+    let _lock = lock(&instance)?;
+    let folders = NetworkFolders { conf_dir: args.cni_conf_dir.clone(), bin_dirs: vec![args.cni_bin_dir.clone()] };
+    let listen = args.listen.clone().unwrap_or_else(|| instance.cri_socket());
+    let config =
+        node_parts::runtime(&instance, listen.clone(), &folders, args.nri_socket.clone(), args.registry_config.as_deref())?;
+    let runtime = config.build().await.context("start the runtime")?;
+    say(&format!("ready socket={}", listen.display()));
+    runtime.run(until_signal()?).await;
+    Ok(())
+}
+
+async fn client(kubeconfig: &Path) -> Result<kube::Client> {
+    let file = Kubeconfig::read_from(kubeconfig).with_context(|| format!("read kubeconfig {kubeconfig:?}"))?;
+    let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    config.read_timeout = None;
+    kube::Client::try_from(config).context("set up the connection")
+}
+
+fn authority_of(kubeconfig: &Path) -> Result<String> {
+    let file = Kubeconfig::read_from(kubeconfig).with_context(|| format!("read kubeconfig {kubeconfig:?}"))?;
+    let cluster = file.clusters.into_iter().find_map(|named| named.cluster).context("the kubeconfig names no cluster")?;
+    if let Some(path) = cluster.certificate_authority {
+        return std::fs::read_to_string(&path).with_context(|| format!("read {path:?}"));
+    }
+    let data = cluster.certificate_authority_data.context("the kubeconfig holds no certificate authority; use --root-ca-file")?;
+    let bytes = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, data)?;
+    String::from_utf8(bytes).context("the certificate authority is not text")
+}
+
+/// Cancelled by SIGTERM or SIGINT.
+fn until_signal() -> Result<CancellationToken> {
+    let token = CancellationToken::new();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let cancel = token.clone();
+    tokio_util::task::TaskTracker::new().spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        cancel.cancel();
+    });
+    Ok(token)
+}
