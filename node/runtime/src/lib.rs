@@ -1,1 +1,42 @@
 //! The CRI server: sandboxes and containers as journalled state machines.
+//!
+//! A request becomes an operation (`service`, `image_service`) that outlives its caller; operations on a sandbox
+//! are in `sandbox`, on a container in `creation` and `container`; `journal` remembers what was begun, `recovery` makes
+//! node and journal agree after a start. Processes belong to the supervisor (`podwire-container`), not to this process.
+
+mod backend;
+mod config;
+mod container;
+mod core;
+mod creation;
+mod error;
+mod events;
+mod exec;
+mod exits;
+mod fdio;
+mod hooks;
+mod host;
+mod image_service;
+mod image_volume;
+mod info;
+mod joins;
+mod journal;
+mod layered;
+mod model;
+mod network;
+mod pod_files;
+mod port_forward;
+mod reaper;
+mod records;
+mod recovery;
+mod sandbox;
+mod service;
+mod signal;
+mod spec;
+mod stats;
+pub mod stream;
+pub mod streaming_backend;
+mod view;
+
+pub use config::{Config, Runtime};
+pub use error::Error;

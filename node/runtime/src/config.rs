@@ -1,0 +1,172 @@
+//! How a runtime is configured, built and run.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, sync::Mutex, sync::RwLock};
+
+use podwire_container::{Event, Supervisor, SupervisorConfig};
+use podwire_wire::{
+    CRI_MESSAGE_LIMIT,
+    cri::{image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer},
+};
+use tokio::{net::UnixListener, sync::mpsc};
+use tokio_stream::wrappers::UnixListenerStream;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    backend::Backend,
+    core::{Core, Settings},
+    error::Error,
+    events::Events,
+    exits,
+    hooks::NoHooks,
+    host,
+    image_service::Images,
+    joins::Joins,
+    journal::{Journal, Opened},
+    model::Registry,
+    recovery,
+    service::Service,
+    stream::StreamServer,
+};
+
+/// Everything a runtime needs to know; every name of the host comes from here.
+pub struct Config {
+    /// The CRI socket.
+    pub listen: PathBuf,
+    /// Files of containers that need not survive them.
+    pub data_dir: PathBuf,
+    /// Namespace pins, pod files, the journal.
+    pub run_dir: PathBuf,
+    /// Where containers go whose pod names no cgroup.
+    pub cgroup_root: String,
+    /// The container supervisor.
+    pub supervisor: SupervisorConfig,
+    /// The image store.
+    pub images: podwire_image::StoreConfig,
+    /// The pod networks.
+    pub cni: podwire_cni_lib::RuntimeConfig,
+    /// Where the streaming server listens.
+    pub streaming_listen: SocketAddr,
+    /// Where NRI plugins connect.
+    pub nri_socket: Option<PathBuf>,
+    /// Said in CRI's Version.
+    pub runtime_name: String,
+    /// Said in CRI's Version; a semantic version.
+    pub runtime_version: String,
+}
+
+/// A runtime that listens and is ready to run.
+pub struct Runtime {
+    core: Arc<Core>,
+    supervisor: SupervisorConfig,
+    events: mpsc::Receiver<Event>,
+    streams: StreamServer,
+    listener: UnixListener,
+    stale: bool,
+}
+
+impl Config {
+    /// Opens everything, reads the journal and listens. Nothing is changed on the node before [`Runtime::run`].
+    ///
+    /// Not cancel safe: a supervisor that was started keeps running.
+    pub async fn build(self) -> Result<Runtime, Error> {
+        let sandboxes = self.run_dir.join("sandboxes");
+        for folder in [&sandboxes, &self.data_dir] {
+            std::fs::create_dir_all(folder)
+                .map_err(|source| Error::Folder { path: folder.clone(), source })?;
+        }
+        let listener = podwire_wire::unix::listen(&self.listen).map_err(|source| Error::Listen { source })?;
+        let path = self.run_dir.join("journal");
+        let opened = host::boot_id().and_then(|boot| Journal::open(&path, &boot));
+        let Opened { journal, contents, stale } = opened.map_err(|source| Error::Journal { path, source })?;
+        let images = self.images.open().map_err(|error| Error::Images { source: error.into() })?;
+        let networks = self.cni.open().map_err(|error| Error::Networks { source: error.into() })?;
+        let (callback, events) = exits::queue();
+        let config = self.supervisor.clone();
+        let connected =
+            tokio::task::spawn_blocking(move || Supervisor::connect_or_spawn(&config, callback)).await;
+        let supervisor = match connected {
+            Ok(Ok(supervisor)) => supervisor,
+            Ok(Err(error)) => return Err(Error::Supervisor { source: error.into() }),
+            Err(error) => return Err(Error::Supervisor { source: error.into() }),
+        };
+        let settings = Settings {
+            run_dir: self.run_dir,
+            data_dir: self.data_dir,
+            cgroup_root: self.cgroup_root,
+            runtime_name: self.runtime_name,
+            runtime_version: self.runtime_version,
+        };
+        let core = Arc::new(Core {
+            settings,
+            host: host::detect(),
+            images,
+            networks: Arc::new(networks),
+            journal,
+            registry: Registry::default(),
+            events: Events::new(),
+            hooks: Arc::new(NoHooks),
+            tasks: TaskTracker::new(),
+            runs: Joins::new(),
+            creates: Joins::new(),
+            removes: Joins::new(),
+            stops: Joins::new(),
+            early: Mutex::default(),
+            execs: Mutex::default(),
+            supervisor: RwLock::new(supervisor),
+        });
+        if stale {
+            tracing::info!("the journal is from before the last boot; its leftovers are swept");
+            if let Err(error) = recovery::forget_stale(&core, &contents) {
+                tracing::error!(error = crate::error::chain(&error), "stale journal not emptied");
+            }
+        } else {
+            recovery::load(&core, &contents);
+        }
+        let address = self.streaming_listen;
+        let backend = Arc::new(Backend { core: core.clone() });
+        let streams = StreamServer::bind(address, backend).await;
+        let streams = streams.map_err(|source| Error::StreamListen { address, source })?;
+        Ok(Runtime { core, supervisor: self.supervisor, events, streams, listener, stale })
+    }
+}
+
+impl Runtime {
+    /// Where the streaming server listens.
+    pub fn streaming_addr(&self) -> SocketAddr {
+        self.streams.local_addr()
+    }
+
+    /// Reconciles with the node, then serves CRI until `shutdown`; containers keep running afterwards.
+    ///
+    /// Tasks: the exit handler, the streaming server, and every operation under way; all are awaited.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let Runtime { core, supervisor, events, streams, listener, stale } = self;
+        let background = TaskTracker::new();
+        let done = CancellationToken::new();
+        background.spawn(exits::run(core.clone(), supervisor, events, done.clone()));
+        recovery::reconcile(&core, stale).await;
+        background.spawn(streams.clone().run(shutdown.clone()));
+        let runtime = RuntimeServiceServer::new(Service { core: core.clone(), streams })
+            .max_decoding_message_size(CRI_MESSAGE_LIMIT)
+            .max_encoding_message_size(CRI_MESSAGE_LIMIT);
+        let images = ImageServiceServer::new(Images { core: core.clone() })
+            .max_decoding_message_size(CRI_MESSAGE_LIMIT)
+            .max_encoding_message_size(CRI_MESSAGE_LIMIT);
+        let served = tonic::transport::Server::builder()
+            .add_service(runtime)
+            .add_service(images)
+            .serve_with_incoming_shutdown(
+                UnixListenerStream::new(listener),
+                shutdown.clone().cancelled_owned(),
+            )
+            .await;
+        if let Err(error) = served {
+            tracing::error!(error = &error as &dyn std::error::Error, "CRI server ended");
+        }
+        core.tasks.close();
+        core.tasks.wait().await;
+        done.cancel();
+        background.close();
+        background.wait().await;
+    }
+}

@@ -1,0 +1,336 @@
+//! The life of a container after its creation: start, stop, remove, update, and what its exit does.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use oci_spec::runtime::LinuxResources;
+use podwire_container::{CreateRequest, Rootfs};
+use podwire_wire::cri::{self, ContainerEventType as Happened};
+
+use crate::{
+    core::{Core, Exit},
+    error::{OpError, chain},
+    host,
+    model::Container,
+    records::{ContainerPhase, SandboxPhase, row::Kind},
+    signal,
+    spec::resources,
+};
+
+/// What a container that could not be started is said to have exited with.
+const START_FAILED: i32 = 128;
+/// What a container whose end nobody saw is said to have exited with.
+pub(crate) const UNKNOWN_EXIT: i32 = 255;
+
+/// Starts a created container.
+pub(crate) async fn start(core: &Arc<Core>, container: &Arc<Container>) -> Result<(), OpError> {
+    let _turn = container.turn.take().await;
+    let id = container.id().to_owned();
+    let sandbox = core.registry.sandbox(&container.row.sandbox_id);
+    let sandbox = sandbox.filter(|sandbox| sandbox.phase() == SandboxPhase::Ready).ok_or_else(|| {
+        OpError::Precondition {
+            why: format!("sandbox {} of container {id} is not ready", container.row.sandbox_id),
+        }
+    })?;
+    let claimed = container.change(&core.journal, |state| {
+        let fits = state.phase() == ContainerPhase::Created && !state.removing;
+        state.phase = ContainerPhase::Starting as i32;
+        fits
+    })?;
+    if !claimed {
+        let phase = container.phase();
+        return Err(OpError::Precondition {
+            why: format!("container {id} is in {phase:?} state, not Created"),
+        });
+    }
+    match launch(core, container).await {
+        Ok((pid, at)) => {
+            let early = began(core, container, pid, at)?;
+            core.events.emit(&core.registry, &sandbox, &id, Happened::ContainerStartedEvent);
+            if let Some(exit) = early {
+                ended(core, container, &exit);
+            }
+            if let Err(error) = core.hooks.post_start_container(container).await {
+                tracing::warn!(container = %id, error, "plugin failed after the container's start");
+            }
+            Ok(())
+        }
+        Err(error) => {
+            not_started(core, container, &error).await;
+            core.events.emit(&core.registry, &sandbox, &id, Happened::ContainerStoppedEvent);
+            Err(error)
+        }
+    }
+}
+
+/// Sets the container up, asks the plugins, lets it go.
+async fn launch(core: &Arc<Core>, container: &Arc<Container>) -> Result<(i32, i64), OpError> {
+    let request = create_request(container);
+    let id = container.id().to_owned();
+    let pid = core
+        .blocking(move |core| {
+            if let Some(folder) = request.log_path.as_ref().and_then(|path| path.parent()) {
+                std::fs::create_dir_all(folder).map_err(OpError::failed("make the log folder"))?;
+            }
+            let made = core.supervisor().create(request).map_err(OpError::failed("create container task"))?;
+            i32::try_from(made.pid).map_err(OpError::failed("read the process id"))
+        })
+        .await?;
+    core.hooks.start_container(container).await.map_err(OpError::failed("start the container's plugins"))?;
+    let at = core
+        .blocking(move |core| core.supervisor().start(&id).map_err(OpError::failed("start container task")))
+        .await?;
+    Ok((pid, i64::try_from(at.at).unwrap_or_else(|_| host::now())))
+}
+
+fn create_request(container: &Container) -> CreateRequest {
+    let row = &container.row;
+    let spec = container.spec();
+    let readonly = spec.root().as_ref().and_then(oci_spec::runtime::Root::readonly).unwrap_or(false);
+    CreateRequest {
+        id: row.id.clone(),
+        spec: (*spec).clone(),
+        rootfs: Rootfs::Overlay {
+            lower: row.lower.iter().map(PathBuf::from).collect(),
+            upper: PathBuf::from(&row.upper),
+            work: PathBuf::from(&row.work),
+            readonly,
+        },
+        log_path: (!row.log_path.is_empty()).then(|| PathBuf::from(&row.log_path)),
+        tty: container.config.tty,
+        stdin: container.config.stdin,
+        stdin_once: container.config.stdin_once,
+        oom_watch: true,
+    }
+}
+
+/// The process runs; gives the exit that was reported before we got here, if it was that quick.
+fn began(core: &Core, container: &Container, pid: i32, at: i64) -> Result<Option<Exit>, OpError> {
+    let mut early = None;
+    container.change(&core.journal, |state| {
+        early = core.early.lock().expect("no panic while holding early exits").remove(container.id());
+        state.phase = ContainerPhase::Running as i32;
+        state.pid = pid;
+        state.started_at = at;
+        true
+    })?;
+    Ok(early)
+}
+
+/// The process never ran: exited, with the reason the kubelet shows.
+async fn not_started(core: &Arc<Core>, container: &Arc<Container>, error: &OpError) {
+    let text = chain(error);
+    let now = host::now();
+    let changed = container.change(&core.journal, |state| {
+        core.early.lock().expect("no panic while holding early exits").remove(container.id());
+        state.phase = ContainerPhase::Exited as i32;
+        state.exit_code = START_FAILED;
+        "StartError".clone_into(&mut state.reason);
+        state.message.clone_from(&text);
+        state.started_at = now;
+        state.finished_at = now;
+        true
+    });
+    if let Err(error) = changed {
+        tracing::error!(container = container.id(), error = chain(&error), "failed start not recorded");
+    }
+    let id = container.id().to_owned();
+    let deleted =
+        core.blocking(move |core| core.supervisor().delete(&id).map_err(OpError::failed("delete"))).await;
+    if let Err(error) = deleted {
+        tracing::warn!(container = container.id(), error = chain(&error), "failed container not deleted yet");
+    }
+}
+
+/// The container's process ended: state, event, and clean-up behind it.
+pub(crate) fn ended(core: &Arc<Core>, container: &Arc<Container>, exit: &Exit) {
+    let changed = container.change(&core.journal, |state| match state.phase() {
+        ContainerPhase::Starting => {
+            let mut early = core.early.lock().expect("no panic while holding early exits");
+            early.insert(container.id().to_owned(), exit.clone());
+            false
+        }
+        ContainerPhase::Running => {
+            state.phase = ContainerPhase::Exited as i32;
+            state.exit_code = exit.code;
+            state.finished_at = exit.at.max(state.started_at);
+            if exit.oom {
+                "OOMKilled".clone_into(&mut state.reason);
+            }
+            true
+        }
+        ContainerPhase::Created | ContainerPhase::Exited => false,
+    });
+    match changed {
+        Ok(false) => return,
+        Ok(true) => {}
+        Err(error) => tracing::error!(container = container.id(), error = chain(&error), "exit not recorded"),
+    }
+    if let Some(sandbox) = core.registry.sandbox(&container.row.sandbox_id) {
+        core.events.emit(&core.registry, &sandbox, container.id(), Happened::ContainerStoppedEvent);
+    }
+    let (core, container) = (core.clone(), container.clone());
+    core.clone().tasks.spawn(async move {
+        let _turn = container.turn.take().await;
+        clean(&core, &container).await;
+    });
+}
+
+/// Plugins, then whatever processes and cgroups are left.
+pub(crate) async fn clean(core: &Arc<Core>, container: &Arc<Container>) {
+    tell_stopped(core, container).await;
+    let id = container.id().to_owned();
+    let deleted =
+        core.blocking(move |core| core.supervisor().delete(&id).map_err(OpError::failed("delete"))).await;
+    if let Err(error) = deleted {
+        tracing::warn!(
+            container = container.id(),
+            error = chain(&error),
+            "ended container not deleted; removal will"
+        );
+    }
+}
+
+/// Tells the plugins once that the container ended.
+async fn tell_stopped(core: &Arc<Core>, container: &Arc<Container>) {
+    if container.stop_told.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    if let Err(error) = core.hooks.stop_container(container).await {
+        tracing::warn!(container = container.id(), error, "plugin failed at the container's stop");
+    }
+}
+
+/// Stops a container: its signal, `seconds` of grace, then SIGKILL. Returns once it has ended.
+///
+/// Cancel safe.
+pub(crate) async fn stop(core: &Arc<Core>, container: &Arc<Container>, seconds: i64) -> Result<(), OpError> {
+    let mut watch = container.watch();
+    // Ignored: the sender lives in the container we hold.
+    watch.wait_for(|state| state.phase() != ContainerPhase::Starting).await.ok();
+    if container.phase() != ContainerPhase::Running {
+        return Ok(());
+    }
+    let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    let ended = |state: &crate::records::ContainerStateRow| state.phase() != ContainerPhase::Running;
+    if !grace.is_zero() {
+        send(core, container, container.row.stop_signal).await?;
+        if tokio::time::timeout(grace, watch.wait_for(ended)).await.is_ok() {
+            return Ok(());
+        }
+    }
+    send(core, container, signal::SIGKILL).await?;
+    // Ignored: the sender lives in the container we hold.
+    watch.wait_for(ended).await.ok();
+    Ok(())
+}
+
+/// Signals the container's process; one the supervisor does not know any more has ended unseen.
+async fn send(core: &Arc<Core>, container: &Arc<Container>, signal: i32) -> Result<(), OpError> {
+    let taken = container.clone();
+    let unknown = core
+        .blocking(move |core| match core.supervisor().signal(taken.id(), signal, false) {
+            Ok(()) => Ok(false),
+            Err(error) if error.is_not_found() => Ok(true),
+            // It may have ended between our look and the signal; its exit event says so.
+            Err(_) if taken.phase() != ContainerPhase::Running => Ok(false),
+            Err(error) => Err(OpError::failed(format!("signal container {}", taken.id()))(error)),
+        })
+        .await?;
+    if unknown {
+        ended(core, container, &Exit { code: UNKNOWN_EXIT, oom: false, at: host::now() });
+    }
+    Ok(())
+}
+
+/// Removes a container; a running one is killed first.
+pub(crate) async fn remove_once(core: &Arc<Core>, container: &Arc<Container>) -> Result<(), OpError> {
+    container.change(&core.journal, |state| !std::mem::replace(&mut state.removing, true))?;
+    stop(core, container, 0).await?;
+    let _turn = container.turn.take().await;
+    if core.registry.container(container.id()).is_none() {
+        return Ok(());
+    }
+    // A start that was under way when removal began.
+    stop(core, container, 0).await?;
+    if container.phase() == ContainerPhase::Exited {
+        tell_stopped(core, container).await;
+    }
+    if let Err(error) = core.hooks.remove_container(container).await {
+        tracing::warn!(container = container.id(), error, "plugin failed at the container's removal");
+    }
+    let taken = container.clone();
+    core.blocking(move |core| release(core, &taken)).await?;
+    if let Some(sandbox) = core.registry.sandbox(&container.row.sandbox_id) {
+        core.events.emit(&core.registry, &sandbox, container.id(), Happened::ContainerDeletedEvent);
+    }
+    core.journal
+        .append(Kind::ContainerGone(container.id().to_owned()))
+        .map_err(OpError::failed("write the journal"))?;
+    core.registry.drop_container(container.id());
+    Ok(())
+}
+
+/// Processes, snapshots and files of a container. Blocks.
+pub(crate) fn release(core: &Core, container: &Container) -> Result<(), OpError> {
+    let id = container.id();
+    if container.phase() != ContainerPhase::Created {
+        core.supervisor().delete(id).map_err(OpError::failed("delete container task"))?;
+    }
+    core.images.discard(id).map_err(OpError::failed("discard the container's snapshot"))?;
+    for volume in &container.row.image_volumes {
+        core.images.discard(volume).map_err(OpError::failed("discard an image volume"))?;
+    }
+    match std::fs::remove_dir_all(core.container_dir(id)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(OpError::failed("remove the container's files")(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Changes a container's limits.
+pub(crate) async fn update(
+    core: &Arc<Core>,
+    container: &Arc<Container>,
+    wish: &cri::LinuxContainerResources,
+) -> Result<(), OpError> {
+    let _turn = container.turn.take().await;
+    let state = container.state();
+    if state.phase() == ContainerPhase::Exited || state.removing {
+        return Err(OpError::Precondition { why: format!("container {} is not running", container.id()) });
+    }
+    let merged = resources::merge(&state.resources.clone().unwrap_or_default(), wish);
+    let mut limits = resources::plan(wish, core.host.cgroup_v2);
+    let updated = core.hooks.update_container(container, &mut limits).await;
+    updated.map_err(OpError::failed("update the container's plugins"))?;
+    if state.phase() == ContainerPhase::Running {
+        let cgroup = container.cgroup();
+        core.blocking(move |_| apply(&cgroup, &limits)).await?;
+    }
+    let mut spec = (*container.spec()).clone();
+    if let Some(linux) = spec.linux_mut() {
+        let mut all = resources::plan(&merged, core.host.cgroup_v2);
+        all.set_devices(linux.resources().as_ref().and_then(|known| known.devices().clone()));
+        linux.set_resources(Some(all));
+    }
+    container.set_spec(spec);
+    container.change(&core.journal, |state| {
+        state.resources = Some(merged);
+        true
+    })?;
+    if let Err(error) = core.hooks.post_update_container(container).await {
+        tracing::warn!(container = container.id(), error, "plugin failed after the container's update");
+    }
+    Ok(())
+}
+
+fn apply(cgroup: &str, limits: &LinuxResources) -> Result<(), OpError> {
+    let limits = podwire_container::resources::from_oci(limits);
+    podwire_linux::cgroup::group(cgroup)
+        .and_then(|group| group.apply(&limits))
+        .map_err(OpError::failed("apply the container's limits"))
+}

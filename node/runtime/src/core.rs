@@ -1,0 +1,107 @@
+//! What every operation works with: the stores, the supervisor, the journal, the tables, the running tasks.
+//!
+//! Tasks: every operation runs in `tasks` and outlives its caller; one task (`exits`) takes the supervisor's events and
+//! only updates states, never calling the supervisor itself.
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, RwLock},
+};
+
+use podwire_cni_lib::Networks;
+use podwire_container::Supervisor;
+use podwire_image::ImageStore;
+use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
+
+use crate::{
+    error::{OpError, Shared},
+    events::Events,
+    hooks::Hooks,
+    joins::Joins,
+    journal::Journal,
+    model::{Registry, SandboxKey},
+    spec::Host,
+};
+
+/// Names the composition root chose.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) run_dir: PathBuf,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) cgroup_root: String,
+    pub(crate) runtime_name: String,
+    pub(crate) runtime_version: String,
+}
+
+/// The exit of a container whose start is not finished yet.
+#[derive(Debug, Clone)]
+pub(crate) struct Exit {
+    pub(crate) code: i32,
+    pub(crate) oom: bool,
+    pub(crate) at: i64,
+}
+
+/// The runtime's heart; every operation holds it in an `Arc`.
+pub(crate) struct Core {
+    pub(crate) settings: Settings,
+    pub(crate) host: Host,
+    pub(crate) images: ImageStore,
+    pub(crate) networks: Arc<Networks>,
+    pub(crate) journal: Journal,
+    pub(crate) registry: Registry,
+    pub(crate) events: Events,
+    pub(crate) hooks: Arc<dyn Hooks>,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) runs: Joins<SandboxKey, Shared<String>>,
+    pub(crate) creates: Joins<(String, String, u32), Shared<String>>,
+    pub(crate) removes: Joins<String, Shared<()>>,
+    pub(crate) stops: Joins<String, Shared<()>>,
+    pub(crate) early: Mutex<HashMap<String, Exit>>,
+    pub(crate) execs: Mutex<HashMap<String, oneshot::Sender<i32>>>,
+    pub(crate) supervisor: RwLock<Supervisor>,
+}
+
+impl Core {
+    /// The connection to the supervisor that is current now.
+    pub(crate) fn supervisor(&self) -> Supervisor {
+        self.supervisor.read().expect("no panic while holding the supervisor").clone()
+    }
+
+    /// The folder of one sandbox's pins and files.
+    pub(crate) fn sandbox_dir(&self, id: &str) -> PathBuf {
+        self.settings.run_dir.join("sandboxes").join(id)
+    }
+
+    /// The folder of one container's own files.
+    pub(crate) fn container_dir(&self, id: &str) -> PathBuf {
+        self.settings.data_dir.join("containers").join(id)
+    }
+
+    /// The cgroup a pod's containers go below.
+    pub(crate) fn cgroup_parent(&self, config: &podwire_wire::cri::PodSandboxConfig) -> String {
+        let wish = config.linux.as_ref().map(|linux| linux.cgroup_parent.as_str()).unwrap_or_default();
+        let parent = if wish.is_empty() { self.settings.cgroup_root.as_str() } else { wish };
+        format!("/{}", parent.trim_matches('/'))
+    }
+
+    /// Runs blocking work off the async threads.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Core) -> Result<T, OpError> + Send + 'static,
+    ) -> Result<T, OpError> {
+        let core = self.clone();
+        let done = tokio::task::spawn_blocking(move || work(&core)).await;
+        done.map_err(OpError::failed("finish blocking work"))?
+    }
+}
+
+/// The result of a joined operation, or what to say when it panicked.
+pub(crate) fn joined<T>(result: Option<Shared<T>>) -> Result<T, tonic::Status> {
+    match result {
+        Some(Ok(value)) => Ok(value),
+        Some(Err(error)) => Err(tonic::Status::from(error.as_ref())),
+        None => Err(tonic::Status::internal("the operation panicked")),
+    }
+}

@@ -1,0 +1,255 @@
+//! Processes beside a container's main one: ExecSync with captured output, and sessions for the streaming server.
+
+use std::{sync::Arc, time::Duration};
+
+use podwire_container::{AttachRequest, ExecRequest, WindowSize};
+use podwire_wire::cri;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    core::Core,
+    error::{OpError, chain},
+    fdio::{self, FdReader, FdWriter},
+    host,
+    model::Container,
+    records::ContainerPhase,
+    signal,
+    streaming_backend::{BackendError, Session, Streams, TerminalSize},
+};
+
+/// Output beyond this is dropped, per stream, without an error.
+const OUTPUT_LIMIT: usize = 16 << 20;
+/// Resizes a session may have waiting.
+const RESIZES: usize = 8;
+
+/// Forgets, and if asked kills, an exec whose caller left.
+struct Pending {
+    core: Arc<Core>,
+    container: String,
+    exec_id: String,
+    armed: bool,
+}
+
+impl Pending {
+    /// The command ended by itself.
+    fn disarm(&mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.core.execs.lock().expect("no panic while holding exec waiters").remove(&self.exec_id);
+        if self.armed {
+            let (core, container, exec_id) =
+                (self.core.clone(), self.container.clone(), self.exec_id.clone());
+            self.core.tasks.spawn_blocking(move || {
+                if let Err(error) = core.supervisor().signal_exec(&container, &exec_id, signal::SIGKILL) {
+                    tracing::debug!(
+                        container,
+                        exec_id,
+                        error = &error as &dyn std::error::Error,
+                        "exec not killed"
+                    );
+                }
+            });
+        }
+    }
+}
+
+/// A started exec: its ends, and its exit to be waited for.
+struct Started {
+    handle: podwire_container::ExecHandle,
+    exit: oneshot::Receiver<i32>,
+    pending: Pending,
+}
+
+async fn launch(
+    core: &Arc<Core>,
+    container: &Container,
+    argv: Vec<String>,
+    tty: bool,
+    stdin: bool,
+) -> Result<Started, OpError> {
+    if container.phase() != ContainerPhase::Running {
+        return Err(OpError::Precondition { why: format!("container {} is not running", container.id()) });
+    }
+    let exec_id = host::fresh_id();
+    let (sender, exit) = oneshot::channel();
+    core.execs.lock().expect("no panic while holding exec waiters").insert(exec_id.clone(), sender);
+    let mut pending = Pending {
+        core: core.clone(),
+        container: container.id().to_owned(),
+        exec_id: exec_id.clone(),
+        armed: false,
+    };
+    let request = ExecRequest {
+        container: container.id().to_owned(),
+        exec_id,
+        argv,
+        env: tty.then(|| with_term(container)),
+        cwd: None,
+        user: None,
+        caps: None,
+        tty: tty.then_some(WindowSize { width: 80, height: 24 }),
+        stdin,
+    };
+    let attempt = format!("exec in container {}", container.id());
+    let handle =
+        core.blocking(move |core| core.supervisor().exec(request).map_err(OpError::failed(attempt))).await?;
+    pending.armed = true;
+    Ok(Started { handle, exit, pending })
+}
+
+/// The container's environment with a terminal's name in it.
+fn with_term(container: &Container) -> Vec<String> {
+    let spec = container.spec();
+    let mut env = spec.process().as_ref().and_then(|process| process.env().clone()).unwrap_or_default();
+    if !env.iter().any(|pair| pair.starts_with("TERM=")) {
+        env.push("TERM=xterm".to_owned());
+    }
+    env
+}
+
+/// Runs a command and gives its output and exit code.
+///
+/// Cancel safe: a dropped call kills the command.
+pub(crate) async fn sync(
+    core: &Arc<Core>,
+    request: cri::ExecSyncRequest,
+) -> Result<cri::ExecSyncResponse, OpError> {
+    let id = request.container_id;
+    let container = core.registry.container(&id).ok_or(OpError::NotFound { what: "container", id })?;
+    if request.cmd.is_empty() {
+        return Err(OpError::invalid("a command is required"));
+    }
+    let run = async {
+        let mut started = launch(core, &container, request.cmd, false, false).await?;
+        let stdout = reader(started.handle.stdout.take())?;
+        let stderr = reader(started.handle.stderr.take())?;
+        let (ended, end) = tokio::sync::watch::channel(false);
+        let exit = async {
+            let code = (&mut started.exit).await;
+            // Ignored: both readers may have seen the end of their stream already.
+            ended.send(true).ok();
+            code
+        };
+        let (code, stdout, stderr) = tokio::join!(
+            exit,
+            fdio::capture(stdout, OUTPUT_LIMIT, end.clone()),
+            fdio::capture(stderr, OUTPUT_LIMIT, end)
+        );
+        started.pending.disarm();
+        let exit_code = code.map_err(|_| OpError::Unavailable { what: "the exit code of the command" })?;
+        Ok(cri::ExecSyncResponse { stdout, stderr, exit_code })
+    };
+    match u64::try_from(request.timeout) {
+        Ok(seconds) if seconds > 0 => match tokio::time::timeout(Duration::from_secs(seconds), run).await {
+            Ok(done) => done,
+            Err(_) => Err(OpError::Timeout { what: "the command", seconds: request.timeout }),
+        },
+        _ => run.await,
+    }
+}
+
+fn reader(fd: Option<std::os::fd::OwnedFd>) -> Result<Option<FdReader>, OpError> {
+    fd.map(FdReader::new).transpose().map_err(OpError::failed("read the command's output"))
+}
+
+/// An interactive exec.
+pub(crate) async fn session(
+    core: &Arc<Core>,
+    id: &str,
+    argv: &[String],
+    streams: Streams,
+) -> Result<Session, BackendError> {
+    let container = running(core, id)?;
+    let started = launch(core, &container, argv.to_vec(), streams.tty, streams.stdin)
+        .await
+        .map_err(|error| BackendError::Start { message: chain(&error) })?;
+    let Started { handle, exit, mut pending } = started;
+    let io = |source| BackendError::Io { source };
+    let stdin = handle.stdin.filter(|_| streams.stdin).map(FdWriter::new).transpose().map_err(io)?;
+    let stdout =
+        handle.stdout.filter(|_| streams.stdout || streams.tty).map(FdReader::new).transpose().map_err(io)?;
+    let stderr = handle
+        .stderr
+        .filter(|_| streams.stderr && !streams.tty)
+        .map(FdReader::new)
+        .transpose()
+        .map_err(io)?;
+    let resize = resizes(core, &container, Some(pending.exec_id.clone()));
+    let exit = Box::pin(async move {
+        let code = exit.await.map_err(|_| BackendError::NotRunning { id: pending.container.clone() });
+        pending.disarm();
+        code
+    });
+    Ok(Session { stdin: boxed_write(stdin), stdout: boxed(stdout), stderr: boxed(stderr), resize, exit })
+}
+
+/// A session on the container's main process.
+pub(crate) async fn attach(core: &Arc<Core>, id: &str, streams: Streams) -> Result<Session, BackendError> {
+    let container = running(core, id)?;
+    let wish = AttachRequest {
+        stdin: streams.stdin && container.config.stdin,
+        stdout: streams.stdout,
+        stderr: streams.stderr && !container.config.tty,
+    };
+    let taken = container.clone();
+    let handle = core
+        .blocking(move |core| core.supervisor().attach(taken.id(), wish).map_err(OpError::failed("attach")))
+        .await
+        .map_err(|error| BackendError::Start { message: chain(&error) })?;
+    let io = |source| BackendError::Io { source };
+    let stdin = handle.stdin.map(FdWriter::new).transpose().map_err(io)?;
+    let stdout = handle.stdout.map(FdReader::new).transpose().map_err(io)?;
+    let stderr = handle.stderr.map(FdReader::new).transpose().map_err(io)?;
+    let resize = resizes(core, &container, None);
+    let mut watch = container.watch();
+    let exit = Box::pin(async move {
+        let ended = watch.wait_for(|state| state.phase() != ContainerPhase::Running).await;
+        ended
+            .map(|state| state.exit_code)
+            .map_err(|_| BackendError::NotRunning { id: container.id().to_owned() })
+    });
+    Ok(Session { stdin: boxed_write(stdin), stdout: boxed(stdout), stderr: boxed(stderr), resize, exit })
+}
+
+fn running(core: &Core, id: &str) -> Result<Arc<Container>, BackendError> {
+    let container =
+        core.registry.container(id).ok_or_else(|| BackendError::NotFound { id: id.to_owned() })?;
+    if container.phase() != ContainerPhase::Running {
+        return Err(BackendError::NotRunning { id: id.to_owned() });
+    }
+    Ok(container)
+}
+
+fn boxed(reader: Option<FdReader>) -> Option<crate::streaming_backend::BoxRead> {
+    reader.map(|reader| Box::new(reader) as _)
+}
+
+fn boxed_write(writer: Option<FdWriter>) -> Option<crate::streaming_backend::BoxWrite> {
+    writer.map(|writer| Box::new(writer) as _)
+}
+
+/// Takes new terminal sizes until the session drops its end.
+fn resizes(core: &Arc<Core>, container: &Arc<Container>, exec: Option<String>) -> mpsc::Sender<TerminalSize> {
+    let (sender, mut sizes) = mpsc::channel::<TerminalSize>(RESIZES);
+    let (core, id) = (core.clone(), container.id().to_owned());
+    core.clone().tasks.spawn(async move {
+        while let Some(size) = sizes.recv().await {
+            let (id, exec) = (id.clone(), exec.clone());
+            let done = core
+                .blocking(move |core| {
+                    core.supervisor()
+                        .resize(&id, exec.as_deref(), size.width, size.height)
+                        .map_err(OpError::failed("resize"))
+                })
+                .await;
+            if let Err(error) = done {
+                tracing::debug!(error = chain(&error), "terminal not resized");
+            }
+        }
+    });
+    sender
+}

@@ -1,0 +1,105 @@
+//! Takes the supervisor's events: exits of containers and execs, and the loss of the connection.
+//!
+//! The one task here never calls the supervisor itself, so its queue always drains; reconnecting is a task of its own.
+
+use std::sync::Arc;
+
+use podwire_container::{Event, Supervisor, SupervisorConfig};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    container,
+    core::{Core, Exit},
+    error::chain,
+    records::SandboxPhase,
+    recovery,
+};
+
+/// Events that may wait to be handled.
+const QUEUE: usize = 4096;
+
+/// The callback for the supervisor's handle, and the queue it fills.
+pub(crate) fn queue() -> (Arc<dyn Fn(Event) + Send + Sync>, mpsc::Receiver<Event>) {
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let callback = Arc::new(move |event| {
+        // Ignored: the queue is gone only when the runtime is, and then nobody asks.
+        sender.blocking_send(event).ok();
+    });
+    (callback, receiver)
+}
+
+/// Handles events until `shutdown`.
+pub(crate) async fn run(
+    core: Arc<Core>,
+    config: SupervisorConfig,
+    mut events: mpsc::Receiver<Event>,
+    shutdown: CancellationToken,
+) {
+    loop {
+        let event = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            event = events.recv() => event,
+        };
+        match event {
+            Some(Event::Exited { id, code, oom, at, .. }) => exited(&core, &id, code, oom, at),
+            Some(Event::ExecExited { exec_id, code, .. }) => {
+                let waiter = core.execs.lock().expect("no panic while holding exec waiters").remove(&exec_id);
+                if let Some(waiter) = waiter {
+                    // Ignored: the caller may have left.
+                    waiter.send(code).ok();
+                }
+            }
+            Some(Event::Disconnected) | None => match reconnect(&core, &config).await {
+                Some(fresh) => events = fresh,
+                None => return,
+            },
+        }
+    }
+}
+
+fn exited(core: &Arc<Core>, id: &str, code: i32, oom: bool, at: u64) {
+    let at = i64::try_from(at).unwrap_or(i64::MAX);
+    if let Some(container) = core.registry.container(id) {
+        container::ended(core, &container, &Exit { code, oom, at });
+    } else if let Some(sandbox) = core.registry.sandbox(id) {
+        // Process 1 of a shared PID namespace took every container of the pod with it.
+        let changed = sandbox.change(&core.journal, |state| {
+            state.reaper_pid = 0;
+            if state.phase() == SandboxPhase::Ready {
+                state.phase = SandboxPhase::NotReady as i32;
+            }
+        });
+        if let Err(error) = changed {
+            tracing::error!(sandbox = id, error = chain(&error), "end of process 1 not recorded");
+        }
+    }
+}
+
+/// Finds or starts a supervisor again and learns what became of the containers.
+async fn reconnect(core: &Arc<Core>, config: &SupervisorConfig) -> Option<mpsc::Receiver<Event>> {
+    tracing::warn!(socket = ?config.socket, "supervisor is gone; connecting again");
+    let (callback, receiver) = queue();
+    let config = config.clone();
+    let connected =
+        tokio::task::spawn_blocking(move || Supervisor::connect_or_spawn(&config, callback)).await;
+    match connected {
+        Ok(Ok(supervisor)) => {
+            *core.supervisor.write().expect("no panic while holding the supervisor") = supervisor;
+            // Their exits will never be told.
+            core.execs.lock().expect("no panic while holding exec waiters").clear();
+            let core = core.clone();
+            core.clone().tasks.spawn(async move { recovery::adopt(&core).await });
+            Some(receiver)
+        }
+        Ok(Err(error)) => {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "no supervisor; containers cannot be started"
+            );
+            None
+        }
+        Err(_) => None,
+    }
+}

@@ -1,0 +1,105 @@
+//! Where plugins may look at, change or veto what the runtime does.
+//!
+//! The points are NRI's. The runtime calls them in the order NRI promises: RunPodSandbox after the network is up and
+//! before the sandbox is ready; CreateContainer on the finished spec; the stop and remove points on every way out.
+
+use futures::future::BoxFuture;
+use oci_spec::runtime::{LinuxResources, Spec};
+
+use crate::model::{Container, Sandbox};
+
+/// Why a plugin refused.
+pub(crate) type HookError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The points. Every default does nothing.
+pub(crate) trait Hooks: Send + Sync + 'static {
+    /// The pod's network is up; an error takes the sandbox down again.
+    fn run_pod_sandbox<'a>(&'a self, sandbox: &'a Sandbox) -> BoxFuture<'a, Result<(), HookError>> {
+        let _ = sandbox;
+        ok()
+    }
+
+    /// All containers of the pod are dead, its network still there; errors are only reported.
+    fn stop_pod_sandbox<'a>(&'a self, sandbox: &'a Sandbox) -> BoxFuture<'a, Result<(), HookError>> {
+        let _ = sandbox;
+        ok()
+    }
+
+    /// The pod is about to be forgotten; errors are only reported.
+    fn remove_pod_sandbox<'a>(&'a self, sandbox: &'a Sandbox) -> BoxFuture<'a, Result<(), HookError>> {
+        let _ = sandbox;
+        ok()
+    }
+
+    /// The pod's resources changed; errors are only reported.
+    fn update_pod_sandbox<'a>(&'a self, sandbox: &'a Sandbox) -> BoxFuture<'a, Result<(), HookError>> {
+        let _ = sandbox;
+        ok()
+    }
+
+    /// The container is planned; plugins may change its spec or veto it.
+    fn create_container<'a>(
+        &'a self,
+        sandbox: &'a Sandbox,
+        container: &'a str,
+        spec: &'a mut Spec,
+    ) -> BoxFuture<'a, Result<(), HookError>> {
+        let _ = (sandbox, container, spec);
+        ok()
+    }
+
+    /// The container is known; errors are only reported.
+    fn post_create_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
+        let _ = container;
+        ok()
+    }
+
+    /// The container is set up and about to run; an error keeps it from running.
+    fn start_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
+        let _ = container;
+        ok()
+    }
+
+    /// The container runs; errors are only reported.
+    fn post_start_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
+        let _ = container;
+        ok()
+    }
+
+    /// The container's limits are about to change; plugins may change them or veto.
+    fn update_container<'a>(
+        &'a self,
+        container: &'a Container,
+        limits: &'a mut LinuxResources,
+    ) -> BoxFuture<'a, Result<(), HookError>> {
+        let _ = (container, limits);
+        ok()
+    }
+
+    /// The container's limits have changed; errors are only reported.
+    fn post_update_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
+        let _ = container;
+        ok()
+    }
+
+    /// The container has ended; errors are only reported.
+    fn stop_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
+        let _ = container;
+        ok()
+    }
+
+    /// The container is about to be forgotten; errors are only reported.
+    fn remove_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
+        let _ = container;
+        ok()
+    }
+}
+
+fn ok<'a>() -> BoxFuture<'a, Result<(), HookError>> {
+    Box::pin(std::future::ready(Ok(())))
+}
+
+/// No plugin is there.
+pub(crate) struct NoHooks;
+
+impl Hooks for NoHooks {}

@@ -1,0 +1,134 @@
+//! `runtime.v1.ImageService` over the image store.
+
+use std::{collections::HashMap, pin::Pin, sync::Arc};
+
+use futures::Stream;
+use podwire_image::{Auth, Image};
+use podwire_wire::cri::{self, image_service_server::ImageService};
+use tonic::{Request, Response, Status};
+
+use crate::{core::Core, error::OpError, host};
+
+type Reply<T> = Result<Response<T>, Status>;
+
+/// The service; clones share everything.
+#[derive(Clone)]
+pub(crate) struct Images {
+    pub(crate) core: Arc<Core>,
+}
+
+/// An image in CRI's words.
+fn view(image: &Image) -> cri::Image {
+    let user = image.config.config().as_ref().and_then(|config| config.user().clone()).unwrap_or_default();
+    let user = user.split(':').next().unwrap_or_default();
+    let uid = user.parse::<i64>().ok().map(|value| cri::Int64Value { value });
+    cri::Image {
+        id: image.id.clone(),
+        repo_tags: image.repo_tags.clone(),
+        repo_digests: image.repo_digests.clone(),
+        size: image.size,
+        username: if uid.is_none() { user.to_owned() } else { String::new() },
+        uid,
+        spec: Some(cri::ImageSpec { image: image.id.clone(), ..Default::default() }),
+        pinned: image.pinned,
+    }
+}
+
+fn named(spec: Option<cri::ImageSpec>) -> Result<String, OpError> {
+    spec.map(|spec| spec.image)
+        .filter(|name| !name.is_empty())
+        .ok_or_else(|| OpError::invalid("an image must be named"))
+}
+
+fn auth(wish: Option<cri::AuthConfig>) -> Auth {
+    let Some(wish) = wish else { return Auth::default() };
+    Auth {
+        username: wish.username,
+        password: wish.password,
+        auth: wish.auth,
+        server_address: wish.server_address,
+        identity_token: wish.identity_token,
+        registry_token: wish.registry_token,
+    }
+}
+
+#[tonic::async_trait]
+impl ImageService for Images {
+    async fn list_images(&self, request: Request<cri::ListImagesRequest>) -> Reply<cri::ListImagesResponse> {
+        let wish = request.into_inner().filter.and_then(|filter| filter.image).map(|spec| spec.image);
+        let images = self
+            .core
+            .blocking(move |core| {
+                Ok(match wish.filter(|name| !name.is_empty()) {
+                    Some(name) => core.images.find(&name).iter().map(view).collect(),
+                    None => core.images.list().iter().map(view).collect(),
+                })
+            })
+            .await?;
+        Ok(Response::new(cri::ListImagesResponse { images }))
+    }
+
+    type StreamImagesStream = Pin<Box<dyn Stream<Item = Result<cri::StreamImagesResponse, Status>> + Send>>;
+    async fn stream_images(&self, _: Request<cri::StreamImagesRequest>) -> Reply<Self::StreamImagesStream> {
+        Err(OpError::Unimplemented { what: "StreamImages" }.into())
+    }
+
+    async fn image_status(
+        &self,
+        request: Request<cri::ImageStatusRequest>,
+    ) -> Reply<cri::ImageStatusResponse> {
+        let request = request.into_inner();
+        let name = named(request.image)?;
+        let found = self.core.blocking(move |core| Ok(core.images.find(&name))).await?;
+        let mut info = HashMap::new();
+        if let (true, Some(image)) = (request.verbose, &found) {
+            let details = serde_json::json!({"imageSpec": image.config});
+            info.insert("info".to_owned(), details.to_string());
+        }
+        Ok(Response::new(cri::ImageStatusResponse { image: found.as_ref().map(view), info }))
+    }
+
+    async fn pull_image(&self, request: Request<cri::PullImageRequest>) -> Reply<cri::PullImageResponse> {
+        let request = request.into_inner();
+        let name = named(request.image)?;
+        let auth = auth(request.auth);
+        let images = self.core.images.clone();
+        // A pull outlives its caller: the retry finds its layers.
+        let pulled = self.core.tasks.spawn(async move { images.pull(&name, auth, None).await }).await;
+        let image = pulled
+            .map_err(|_| Status::internal("the pull panicked"))?
+            .map_err(|error| OpError::failed("pull the image")(error))?;
+        Ok(Response::new(cri::PullImageResponse { image_ref: image.id }))
+    }
+
+    async fn remove_image(
+        &self,
+        request: Request<cri::RemoveImageRequest>,
+    ) -> Reply<cri::RemoveImageResponse> {
+        let name = named(request.into_inner().image)?;
+        self.core
+            .blocking(move |core| match core.images.find(&name) {
+                Some(_) => core.images.remove(&name).map_err(OpError::failed("remove the image")),
+                None => Ok(()),
+            })
+            .await?;
+        Ok(Response::new(cri::RemoveImageResponse {}))
+    }
+
+    async fn image_fs_info(&self, _: Request<cri::ImageFsInfoRequest>) -> Reply<cri::ImageFsInfoResponse> {
+        let usage = self
+            .core
+            .blocking(|core| core.images.usage().map_err(OpError::failed("measure the image store")))
+            .await?;
+        let usage = cri::FilesystemUsage {
+            timestamp: host::now(),
+            fs_id: Some(cri::FilesystemIdentifier { mountpoint: usage.root.to_string_lossy().into_owned() }),
+            used_bytes: Some(cri::UInt64Value { value: usage.bytes }),
+            inodes_used: Some(cri::UInt64Value { value: usage.inodes }),
+        };
+        Ok(Response::new(cri::ImageFsInfoResponse {
+            image_filesystems: vec![usage.clone()],
+            container_filesystems: vec![usage],
+        }))
+    }
+}

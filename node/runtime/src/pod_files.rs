@@ -1,0 +1,101 @@
+//! The files every container of a pod sees: hosts, hostname, resolv.conf, and the shared memory folder.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use podwire_wire::cri;
+
+use crate::spec::mounts::PodMount;
+
+/// Size of a pod's /dev/shm.
+const SHM_BYTES: u64 = 64 << 20;
+
+/// How a pod wants its files.
+pub(crate) struct Wish<'a> {
+    pub(crate) hostname: &'a str,
+    pub(crate) dns: Option<&'a cri::DnsConfig>,
+    pub(crate) host_ipc: bool,
+}
+
+/// The text of resolv.conf for a DNS config.
+pub(crate) fn resolv_conf(dns: &cri::DnsConfig) -> String {
+    let mut text = String::new();
+    if !dns.searches.is_empty() {
+        text += &format!("search {}\n", dns.searches.join(" "));
+    }
+    for server in &dns.servers {
+        text += &format!("nameserver {server}\n");
+    }
+    if !dns.options.is_empty() {
+        text += &format!("options {}\n", dns.options.join(" "));
+    }
+    text
+}
+
+/// Writes the files into `dir` and mounts shared memory there.
+pub(crate) fn write(dir: &Path, wish: &Wish<'_>) -> io::Result<()> {
+    fs::write(dir.join("hostname"), format!("{}\n", wish.hostname))?;
+    match fs::copy("/etc/hosts", dir.join("hosts")) {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            fs::write(dir.join("hosts"), "127.0.0.1\tlocalhost\n::1\tlocalhost\n")?;
+        }
+        Err(error) => return Err(error),
+    }
+    let resolv = dir.join("resolv.conf");
+    match wish.dns.map(resolv_conf).filter(|text| !text.is_empty()) {
+        Some(text) => fs::write(resolv, text)?,
+        None => match fs::read("/etc/resolv.conf") {
+            Ok(text) => fs::write(resolv, text)?,
+            Err(_) => fs::write(resolv, "")?,
+        },
+    }
+    if !wish.host_ipc {
+        let shm = dir.join("shm");
+        fs::create_dir_all(&shm)?;
+        podwire_linux::mount::tmpfs(&shm, SHM_BYTES, 0o1777).map_err(io::Error::other)?;
+    }
+    Ok(())
+}
+
+/// What of them is mounted where in each container.
+pub(crate) fn mounts(dir: &Path, host_ipc: bool) -> Vec<PodMount> {
+    let file = |name: &str, target| PodMount { source: dir.join(name), target, follows_root: true };
+    let shm = if host_ipc { PathBuf::from("/dev/shm") } else { dir.join("shm") };
+    vec![
+        file("hosts", "/etc/hosts"),
+        file("hostname", "/etc/hostname"),
+        file("resolv.conf", "/etc/resolv.conf"),
+        PodMount { source: shm, target: "/dev/shm", follows_root: false },
+    ]
+}
+
+/// Unmounts shared memory and removes the folder; what is already gone is fine.
+pub(crate) fn remove(dir: &Path) -> io::Result<()> {
+    podwire_linux::mount::detach(&dir.join("shm")).map_err(io::Error::other)?;
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resolv_conf_has_searches_servers_and_options() {
+        let dns = cri::DnsConfig {
+            servers: vec!["10.96.0.10".into(), "1.1.1.1".into()],
+            searches: vec!["a.local".into(), "b.local".into()],
+            options: vec!["ndots:5".into()],
+        };
+        assert_eq!(
+            resolv_conf(&dns),
+            "search a.local b.local\nnameserver 10.96.0.10\nnameserver 1.1.1.1\noptions ndots:5\n"
+        );
+        assert_eq!(resolv_conf(&cri::DnsConfig::default()), "");
+    }
+}

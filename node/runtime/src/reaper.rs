@@ -1,0 +1,27 @@
+//! Process 1 of a pod whose containers share their processes. Made when the first container needs it.
+
+use std::path::PathBuf;
+
+use podwire_container::plan::ReaperRequest;
+
+use crate::{core::Core, error::OpError, model::Sandbox};
+
+/// The pod's PID namespace; its process 1 is started if there is none yet. Blocks.
+pub(crate) fn namespace(core: &Core, sandbox: &Sandbox) -> Result<PathBuf, OpError> {
+    let _one = sandbox.reaper.lock().expect("no panic while starting process 1");
+    let known = sandbox.state().reaper_pid;
+    if known != 0 {
+        return Ok(path(known));
+    }
+    let cgroup = format!("{}/{}", core.cgroup_parent(&sandbox.config), sandbox.id);
+    let request = ReaperRequest { id: sandbox.id.clone(), cgroup: Some(cgroup), join: Vec::new() };
+    let made =
+        core.supervisor().create_reaper(request).map_err(OpError::failed("start the pod's process 1"))?;
+    let pid = i32::try_from(made.pid).map_err(OpError::failed("read the process id"))?;
+    sandbox.change(&core.journal, |state| state.reaper_pid = pid)?;
+    Ok(path(pid))
+}
+
+fn path(pid: i32) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/ns/pid"))
+}

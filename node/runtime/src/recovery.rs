@@ -1,0 +1,252 @@
+//! After a start: what the journal says against what lives, and the end of everything nobody accounts for.
+//!
+//! Order: containers are adopted or ended, half made sandboxes are taken down, then sandboxes, snapshots, folders and
+//! mounts that no row names are removed and reported. After another boot no process lives: every row is swept.
+
+use std::{collections::HashSet, sync::Arc};
+
+use podwire_container::ContainerStatus;
+
+use crate::{
+    container,
+    core::{Core, Exit},
+    creation,
+    error::{OpError, chain},
+    host,
+    journal::Contents,
+    model::{Container, Sandbox},
+    network,
+    records::{ContainerPhase, SandboxPhase, row::Kind},
+    sandbox,
+};
+
+/// Brings the tables back from the journal. Blocks; nothing is changed yet.
+pub(crate) fn load(core: &Core, contents: &Contents) {
+    for (row, state) in contents.sandboxes.values() {
+        core.registry.add_sandbox(Arc::new(Sandbox::new(row, state.clone(), core.sandbox_dir(&row.id))));
+    }
+    for (row, state) in contents.containers.values() {
+        let mut spec: oci_spec::runtime::Spec = match serde_json::from_str(&row.spec) {
+            Ok(spec) => spec,
+            Err(error) => {
+                tracing::warn!(container = %row.id, %error, "journalled spec not understood; the container cannot start");
+                oci_spec::runtime::Spec::default()
+            }
+        };
+        if row.default_seccomp {
+            creation::add_default_seccomp(&mut spec);
+        }
+        core.registry.add_container(Arc::new(Container::new(row.clone(), state.clone(), spec)));
+    }
+}
+
+/// Makes node and tables agree. Returns when everything stale is gone or reported.
+pub(crate) async fn reconcile(core: &Arc<Core>, stale: bool) {
+    adopt(core).await;
+    finish_removals(core).await;
+    for known in core.registry.sandboxes() {
+        let gone = stale || !pinned(&known);
+        match known.phase() {
+            SandboxPhase::Creating => drop_half_made(core, &known).await,
+            SandboxPhase::Ready if gone => lose(core, &known).await,
+            _ => {}
+        }
+    }
+    if let Err(error) = core.blocking(sweep).await {
+        tracing::warn!(error = chain(&error), "leftovers not swept");
+    }
+}
+
+/// Whether the namespaces of a ready sandbox are still there.
+fn pinned(sandbox: &Sandbox) -> bool {
+    sandbox.netns().is_none_or(|path| podwire_linux::netns::Netns::open(&path).is_ok())
+}
+
+/// A sandbox the last run did not finish: nobody knows its id, so it goes.
+async fn drop_half_made(core: &Arc<Core>, sandbox: &Arc<Sandbox>) {
+    let done = match sandbox::tear_down(core, sandbox).await {
+        Ok(()) => sandbox::forget(core, sandbox).await,
+        Err(error) => Err(error),
+    };
+    match done {
+        Ok(()) => tracing::info!(sandbox = %sandbox.id, "half made sandbox removed"),
+        Err(error) => {
+            tracing::warn!(sandbox = %sandbox.id, error = chain(&error), "half made sandbox not removed; it stays listed");
+            mark_not_ready(core, sandbox);
+        }
+    }
+}
+
+/// A sandbox whose namespaces died with the boot: the kubelet sees it as not ready and removes it.
+async fn lose(core: &Arc<Core>, sandbox: &Arc<Sandbox>) {
+    tracing::info!(sandbox = %sandbox.id, "sandbox lost its namespaces");
+    mark_not_ready(core, sandbox);
+    if let Err(error) = sandbox::tear_down(core, sandbox).await {
+        tracing::warn!(sandbox = %sandbox.id, error = chain(&error), "lost sandbox not torn down yet; its stop will");
+    }
+}
+
+fn mark_not_ready(core: &Core, sandbox: &Sandbox) {
+    if let Err(error) = sandbox.change(&core.journal, |state| state.phase = SandboxPhase::NotReady as i32) {
+        tracing::error!(sandbox = %sandbox.id, error = chain(&error), "journal not written");
+    }
+}
+
+/// Learns from the supervisor what became of every container; ends what it has and the journal does not.
+pub(crate) async fn adopt(core: &Arc<Core>) {
+    let listed = core
+        .blocking(|core| {
+            core.supervisor().list().map_err(OpError::failed("list the supervisor's containers"))
+        })
+        .await;
+    let listed = match listed {
+        Ok(listed) => listed,
+        Err(error) => {
+            tracing::error!(error = chain(&error), "containers not adopted");
+            return;
+        }
+    };
+    let mut seen = HashSet::new();
+    for found in listed {
+        seen.insert(found.id.clone());
+        if let Some(known) = core.registry.container(&found.id) {
+            take_over(core, &known, &found).await;
+        } else if core.registry.sandbox(&found.id).is_none() {
+            tracing::warn!(container = %found.id, "container of no journal row ended");
+            delete(core, found.id).await;
+        }
+    }
+    for known in core.registry.containers() {
+        if !seen.contains(known.id())
+            && matches!(known.phase(), ContainerPhase::Starting | ContainerPhase::Running)
+        {
+            tracing::warn!(container = known.id(), "container ended unseen");
+            set_running(core, &known, 0, None);
+            container::ended(
+                core,
+                &known,
+                &Exit { code: container::UNKNOWN_EXIT, oom: false, at: host::now() },
+            );
+        }
+    }
+    for known in core.registry.sandboxes() {
+        if known.state().reaper_pid != 0 && !seen.contains(&known.id) {
+            let changed = known.change(&core.journal, |state| state.reaper_pid = 0);
+            if let Err(error) = changed {
+                tracing::error!(sandbox = %known.id, error = chain(&error), "journal not written");
+            }
+        }
+    }
+}
+
+async fn delete(core: &Arc<Core>, id: String) {
+    let done =
+        core.blocking(move |core| core.supervisor().delete(&id).map_err(OpError::failed("delete"))).await;
+    if let Err(error) = done {
+        tracing::warn!(error = chain(&error), "unknown container not deleted");
+    }
+}
+
+/// One container the supervisor still has.
+async fn take_over(core: &Arc<Core>, known: &Arc<Container>, found: &podwire_container::ContainerState) {
+    match (known.phase(), &found.status) {
+        (_, ContainerStatus::Created) => {
+            // Nobody will say start any more: as if it had never been tried.
+            delete(core, found.id.clone()).await;
+            let changed = known.change(&core.journal, |state| {
+                let begun = state.phase() == ContainerPhase::Starting;
+                state.phase = ContainerPhase::Created as i32;
+                begun
+            });
+            if let Err(error) = changed {
+                tracing::error!(container = known.id(), error = chain(&error), "journal not written");
+            }
+        }
+        (ContainerPhase::Starting, ContainerStatus::Running) => {
+            set_running(core, known, found.pid, found.started_at)
+        }
+        (
+            ContainerPhase::Starting | ContainerPhase::Running,
+            ContainerStatus::Exited { code, oom, finished_at, .. },
+        ) => {
+            set_running(core, known, found.pid, found.started_at);
+            let at = i64::try_from(*finished_at).unwrap_or(i64::MAX);
+            container::ended(core, known, &Exit { code: *code, oom: *oom, at });
+        }
+        (ContainerPhase::Exited, _) => container::clean(core, known).await,
+        (ContainerPhase::Created | ContainerPhase::Running, _) => {}
+    }
+}
+
+/// Notes that a container got as far as running.
+fn set_running(core: &Core, known: &Container, pid: u32, started_at: Option<u64>) {
+    let changed = known.change(&core.journal, |state| {
+        if state.phase() == ContainerPhase::Running {
+            return false;
+        }
+        state.phase = ContainerPhase::Running as i32;
+        state.pid = i32::try_from(pid).unwrap_or_default();
+        state.started_at = started_at.and_then(|at| i64::try_from(at).ok()).unwrap_or_else(host::now);
+        true
+    });
+    if let Err(error) = changed {
+        tracing::error!(container = known.id(), error = chain(&error), "journal not written");
+    }
+}
+
+/// Removals the last run began are finished; containers of sandboxes nobody knows go too.
+async fn finish_removals(core: &Arc<Core>) {
+    for known in core.registry.containers() {
+        let orphan = core.registry.sandbox(&known.row.sandbox_id).is_none();
+        if !known.state().removing && !orphan {
+            continue;
+        }
+        if let Err(error) = container::remove_once(core, &known).await {
+            tracing::warn!(
+                container = known.id(),
+                error = chain(&error),
+                "removal not finished; it will be asked again"
+            );
+        }
+    }
+}
+
+/// Everything no row names: snapshots, folders with their pins and mounts, addresses. Blocks.
+fn sweep(core: &Core) -> Result<(), OpError> {
+    for id in core.images.snapshots() {
+        if core.registry.container(&id).is_none() {
+            tracing::warn!(snapshot = %id, "snapshot of no container discarded");
+            core.images.discard(&id).map_err(OpError::failed("discard a snapshot"))?;
+        }
+    }
+    let folder = core.settings.run_dir.join("sandboxes");
+    for entry in std::fs::read_dir(&folder).map_err(OpError::failed("list the sandbox folder"))? {
+        let entry = entry.map_err(OpError::failed("list the sandbox folder"))?;
+        let id = entry.file_name().to_string_lossy().into_owned();
+        if core.registry.sandbox(&id).is_none() {
+            tracing::warn!(sandbox = %id, "folder of no sandbox removed");
+            podwire_linux::namespaces::unpin(&entry.path()).map_err(OpError::failed("release namespaces"))?;
+            crate::pod_files::remove(&entry.path()).map_err(OpError::failed("remove a sandbox folder"))?;
+        }
+    }
+    let keep: Vec<_> = core
+        .registry
+        .sandboxes()
+        .iter()
+        .filter(|known| !known.state().detached)
+        .filter_map(|known| network::attachment(known, &core.cgroup_parent(&known.config)))
+        .collect();
+    core.networks.gc(&keep).map_err(OpError::failed("collect garbage in the pod networks"))
+}
+
+/// The rows of another boot: nothing of them lives, and nobody will ask for them by id.
+pub(crate) fn forget_stale(core: &Core, contents: &Contents) -> Result<(), OpError> {
+    let written = OpError::failed::<std::io::Error>;
+    for id in contents.containers.keys() {
+        core.journal.append(Kind::ContainerGone(id.clone())).map_err(written("write the journal"))?;
+    }
+    for id in contents.sandboxes.keys() {
+        core.journal.append(Kind::SandboxGone(id.clone())).map_err(written("write the journal"))?;
+    }
+    Ok(())
+}

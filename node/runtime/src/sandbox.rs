@@ -1,0 +1,302 @@
+//! The life of a sandbox: run, stop, remove.
+//!
+//! Steps that could leave something behind come after their journal row; every failure takes back what was done, and
+//! what cannot be taken back stays listed as not ready, so that the kubelet can try again.
+
+use std::sync::Arc;
+
+use podwire_linux::namespaces::{self, PinRequest};
+use podwire_wire::cri::{self, ContainerEventType as Happened};
+
+use crate::{
+    container,
+    core::Core,
+    error::{OpError, Shared},
+    host,
+    model::{Sandbox, SandboxKey},
+    network, pod_files,
+    records::{SandboxPhase, SandboxRow, SandboxStateRow, row::Kind},
+};
+
+/// Handlers that mean the built-in creator.
+const BUILT_IN: [&str; 2] = ["", "podwire"];
+
+/// Runs a sandbox, or joins the run of the same one.
+///
+/// Cancel safe: the run goes on when the caller leaves.
+pub(crate) async fn run(core: &Arc<Core>, request: cri::RunPodSandboxRequest) -> Option<Shared<String>> {
+    let (config, key) = match check(request.config) {
+        Ok(checked) => checked,
+        Err(error) => return Some(Err(Arc::new(error))),
+    };
+    let handler = request.runtime_handler;
+    core.runs
+        .run(&core.tasks, key.clone(), || {
+            let core = core.clone();
+            async move { run_once(&core, key, config, handler).await.map_err(Arc::new) }
+        })
+        .await
+}
+
+fn check(config: Option<cri::PodSandboxConfig>) -> Result<(cri::PodSandboxConfig, SandboxKey), OpError> {
+    let config = config.ok_or_else(|| OpError::invalid("sandbox config is required"))?;
+    let metadata =
+        config.metadata.as_ref().ok_or_else(|| OpError::invalid("sandbox config must have metadata"))?;
+    for (what, text) in [("name", &metadata.name), ("namespace", &metadata.namespace), ("uid", &metadata.uid)]
+    {
+        if text.is_empty() {
+            return Err(OpError::invalid(format!("sandbox metadata must have a {what}")));
+        }
+    }
+    let key = SandboxKey::of(metadata);
+    Ok((config, key))
+}
+
+async fn run_once(
+    core: &Arc<Core>,
+    key: SandboxKey,
+    config: cri::PodSandboxConfig,
+    handler: String,
+) -> Result<String, OpError> {
+    if !BUILT_IN.contains(&handler.as_str()) {
+        return Err(OpError::invalid(format!("no runtime for handler {handler:?} is configured")));
+    }
+    if let Some(known) = core.registry.sandbox_by_key(&key) {
+        // A caller that gave up before the answer came asks again: it gets what it asked for.
+        if known.phase() == SandboxPhase::Ready && known.config == config {
+            return Ok(known.id.clone());
+        }
+        return Err(OpError::AlreadyExists { what: "sandbox", name: key.to_string(), id: known.id.clone() });
+    }
+    let row = SandboxRow { id: host::fresh_id(), config: Some(config), handler, created_at: host::now() };
+    core.journal.append(Kind::Sandbox(row.clone())).map_err(OpError::failed("write the journal"))?;
+    let sandbox = Arc::new(Sandbox::new(&row, SandboxStateRow::default(), core.sandbox_dir(&row.id)));
+    core.registry.add_sandbox(sandbox.clone());
+    match set_up(core, &sandbox).await {
+        Ok(()) => {
+            for kind in [Happened::ContainerCreatedEvent, Happened::ContainerStartedEvent] {
+                core.events.emit(&core.registry, &sandbox, &sandbox.id, kind);
+            }
+            Ok(sandbox.id.clone())
+        }
+        Err(error) => {
+            give_up(core, &sandbox).await;
+            Err(error)
+        }
+    }
+}
+
+/// Takes back a sandbox that could not be made; keeps it listed if that fails too.
+async fn give_up(core: &Arc<Core>, sandbox: &Arc<Sandbox>) {
+    let undone = match tear_down(core, sandbox).await {
+        Ok(()) => forget(core, sandbox).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = undone {
+        let error = crate::error::chain(&error);
+        tracing::warn!(sandbox = %sandbox.id, error, "half made sandbox not cleaned up; it stays listed");
+        if let Err(error) = sandbox.change(&core.journal, |state| state.phase = SandboxPhase::NotReady as i32)
+        {
+            tracing::error!(error = crate::error::chain(&error), "journal not written");
+        }
+    }
+}
+
+/// Namespaces, files, network, plugins; then the sandbox is ready.
+async fn set_up(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpError> {
+    let (ips, cni_result) = {
+        let sandbox = sandbox.clone();
+        core.blocking(move |core| {
+            make_namespaces(&sandbox)?;
+            attach(core, &sandbox)
+        })
+        .await?
+    };
+    // The plugins see the addresses, but nobody else sees a ready sandbox before they agreed.
+    sandbox.change(&core.journal, |state| {
+        state.ips = ips;
+        state.cni_result = cni_result;
+    })?;
+    core.hooks.run_pod_sandbox(sandbox).await.map_err(OpError::failed("run the sandbox's plugins"))?;
+    sandbox.change(&core.journal, |state| state.phase = SandboxPhase::Ready as i32)
+}
+
+/// The pod's sysctls: its own, and what every pod with its own network gets.
+fn sysctls(sandbox: &Sandbox) -> Vec<(String, String)> {
+    let mut all = sandbox.config.linux.as_ref().map(|linux| linux.sysctls.clone()).unwrap_or_default();
+    if !sandbox.host_network() {
+        for (name, value) in
+            [("net.ipv4.ip_unprivileged_port_start", "0"), ("net.ipv4.ping_group_range", "0 2147483647")]
+        {
+            all.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+        }
+    }
+    all.into_iter().collect()
+}
+
+/// The name the pod's containers see.
+pub(crate) fn hostname(sandbox: &Sandbox) -> String {
+    if !sandbox.config.hostname.is_empty() {
+        return sandbox.config.hostname.clone();
+    }
+    String::from_utf8_lossy(rustix::system::uname().nodename().to_bytes()).into_owned()
+}
+
+fn make_namespaces(sandbox: &Sandbox) -> Result<(), OpError> {
+    let dir = &sandbox.dir;
+    std::fs::create_dir_all(dir).map_err(OpError::failed(format!("make folder {}", dir.display())))?;
+    let (host_network, host_ipc) = (sandbox.host_network(), sandbox.host_ipc());
+    let hostname = hostname(sandbox);
+    let request = PinRequest {
+        net: !host_network,
+        ipc: !host_ipc,
+        uts: !host_network,
+        hostname: (!host_network).then(|| hostname.clone()),
+        sysctls: sysctls(sandbox),
+        ..Default::default()
+    };
+    if request.net || request.ipc || request.uts {
+        namespaces::pin(dir, &request).map_err(OpError::failed("make the pod's namespaces"))?;
+    } else if !request.sysctls.is_empty() {
+        return Err(OpError::invalid("sysctls need namespaces of the pod's own"));
+    }
+    let wish = pod_files::Wish { hostname: &hostname, dns: sandbox.config.dns_config.as_ref(), host_ipc };
+    pod_files::write(dir, &wish).map_err(OpError::failed("write the pod's files"))
+}
+
+/// Attaches the pod's network; gives its addresses and the plugins' result.
+fn attach(core: &Core, sandbox: &Sandbox) -> Result<(Vec<String>, String), OpError> {
+    let Some(attachment) = network::attachment(sandbox, &core.cgroup_parent(&sandbox.config)) else {
+        return Ok((Vec::new(), String::new()));
+    };
+    let result = core
+        .networks
+        .ensure(&attachment)
+        .map_err(OpError::failed(format!("failed to setup network for sandbox {:?}", sandbox.id)))?;
+    let ips = result.ips.iter().map(|net| net.addr().to_string()).collect();
+    Ok((ips, result.raw.to_string()))
+}
+
+/// Stops a sandbox; an unknown one is stopped already. Joins a stop under way.
+///
+/// Cancel safe: the stop goes on when the caller leaves.
+pub(crate) async fn stop(core: &Arc<Core>, id: &str) -> Option<Shared<()>> {
+    let Some(sandbox) = core.registry.sandbox(id) else { return Some(Ok(())) };
+    core.stops
+        .run(&core.tasks, sandbox.id.clone(), || {
+            let core = core.clone();
+            async move { stop_once(&core, &sandbox).await.map_err(Arc::new) }
+        })
+        .await
+}
+
+async fn stop_once(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpError> {
+    let _turn = sandbox.turn.take().await;
+    if sandbox.phase() == SandboxPhase::Creating {
+        return Err(OpError::Precondition { why: format!("sandbox {} is still being made", sandbox.id) });
+    }
+    // From here on no container can be created in it.
+    sandbox.change(&core.journal, |state| state.phase = SandboxPhase::NotReady as i32)?;
+    let stops = core.registry.containers_of(&sandbox.id).into_iter().map(|container| {
+        let core = core.clone();
+        async move { container::stop(&core, &container, 0).await }
+    });
+    for stopped in futures::future::join_all(stops).await {
+        stopped?;
+    }
+    tear_down(core, sandbox).await
+}
+
+/// Plugins, network, process 1 of a shared PID namespace, namespaces: everything a stopped pod must not hold.
+pub(crate) async fn tear_down(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpError> {
+    if sandbox.state().detached {
+        return Ok(());
+    }
+    if let Err(error) = core.hooks.stop_pod_sandbox(sandbox).await {
+        tracing::warn!(sandbox = %sandbox.id, error, "plugin failed at the sandbox's stop");
+    }
+    let taken = sandbox.clone();
+    core.blocking(move |core| {
+        let sandbox = taken;
+        if sandbox.state().reaper_pid != 0 {
+            core.supervisor().delete(&sandbox.id).map_err(OpError::failed("end the pod's process 1"))?;
+        }
+        if let Some(attachment) = network::attachment(&sandbox, &core.cgroup_parent(&sandbox.config)) {
+            core.networks.detach(&attachment).map_err(OpError::failed(format!(
+                "failed to destroy network for sandbox {:?}",
+                sandbox.id
+            )))?;
+        }
+        namespaces::unpin(&sandbox.dir).map_err(OpError::failed("release the pod's namespaces"))
+    })
+    .await?;
+    sandbox.change(&core.journal, |state| {
+        state.detached = true;
+        state.reaper_pid = 0;
+    })
+}
+
+/// Removes a sandbox and its containers; an unknown one is removed already. Joins a removal under way.
+///
+/// Cancel safe: the removal goes on when the caller leaves.
+pub(crate) async fn remove(core: &Arc<Core>, id: &str) -> Option<Shared<()>> {
+    let Some(sandbox) = core.registry.sandbox(id) else { return Some(Ok(())) };
+    if let Some(Err(error)) = stop(core, &sandbox.id).await {
+        return Some(Err(error));
+    }
+    core.removes
+        .run(&core.tasks, sandbox.id.clone(), || {
+            let core = core.clone();
+            async move { remove_once(&core, &sandbox).await.map_err(Arc::new) }
+        })
+        .await
+}
+
+async fn remove_once(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpError> {
+    let _turn = sandbox.turn.take().await;
+    if core.registry.sandbox(&sandbox.id).is_none() {
+        return Ok(());
+    }
+    let removes = core.registry.containers_of(&sandbox.id).into_iter().map(|container| {
+        let core = core.clone();
+        async move { container::remove_once(&core, &container).await }
+    });
+    for removed in futures::future::join_all(removes).await {
+        removed?;
+    }
+    if let Err(error) = core.hooks.remove_pod_sandbox(sandbox).await {
+        tracing::warn!(sandbox = %sandbox.id, error, "plugin failed at the sandbox's removal");
+    }
+    core.events.emit(&core.registry, sandbox, &sandbox.id, Happened::ContainerDeletedEvent);
+    forget(core, sandbox).await
+}
+
+/// The files, then the journal row, then the table entry.
+pub(crate) async fn forget(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpError> {
+    let taken = sandbox.clone();
+    core.blocking(move |core| {
+        pod_files::remove(&taken.dir).map_err(OpError::failed("remove the pod's files"))?;
+        core.journal.append(Kind::SandboxGone(taken.id.clone())).map_err(OpError::failed("write the journal"))
+    })
+    .await?;
+    core.registry.drop_sandbox(&sandbox.id);
+    Ok(())
+}
+
+/// Records what the kubelet made of the pod's resources and tells the plugins.
+pub(crate) async fn update(
+    core: &Arc<Core>,
+    request: cri::UpdatePodSandboxResourcesRequest,
+) -> Result<(), OpError> {
+    let id = request.pod_sandbox_id;
+    let sandbox = core.registry.sandbox(&id).ok_or(OpError::NotFound { what: "sandbox", id })?;
+    let _turn = sandbox.turn.take().await;
+    sandbox.change(&core.journal, |state| {
+        state.overhead = request.overhead;
+        state.resources = request.resources;
+    })?;
+    if let Err(error) = core.hooks.update_pod_sandbox(&sandbox).await {
+        tracing::warn!(sandbox = %sandbox.id, error, "plugin failed at the sandbox's update");
+    }
+    Ok(())
+}

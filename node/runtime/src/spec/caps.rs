@@ -1,0 +1,168 @@
+//! Capability sets: the default list, what CRI adds and drops, `ALL`, privileged.
+
+use std::collections::HashSet;
+
+use oci_spec::runtime::{Capability, LinuxCapabilities};
+use podwire_wire::cri;
+
+use super::SpecError;
+
+/// What an unprivileged container may have unless told otherwise.
+const DEFAULT: [Capability; 14] = [
+    Capability::Chown,
+    Capability::DacOverride,
+    Capability::Fsetid,
+    Capability::Fowner,
+    Capability::Mknod,
+    Capability::NetRaw,
+    Capability::Setgid,
+    Capability::Setuid,
+    Capability::Setfcap,
+    Capability::Setpcap,
+    Capability::NetBindService,
+    Capability::SysChroot,
+    Capability::Kill,
+    Capability::AuditWrite,
+];
+
+/// Every capability the kernel knows.
+const ALL: [Capability; 41] = [
+    Capability::AuditControl,
+    Capability::AuditRead,
+    Capability::AuditWrite,
+    Capability::BlockSuspend,
+    Capability::Bpf,
+    Capability::CheckpointRestore,
+    Capability::Chown,
+    Capability::DacOverride,
+    Capability::DacReadSearch,
+    Capability::Fowner,
+    Capability::Fsetid,
+    Capability::IpcLock,
+    Capability::IpcOwner,
+    Capability::Kill,
+    Capability::Lease,
+    Capability::LinuxImmutable,
+    Capability::MacAdmin,
+    Capability::MacOverride,
+    Capability::Mknod,
+    Capability::NetAdmin,
+    Capability::NetBindService,
+    Capability::NetBroadcast,
+    Capability::NetRaw,
+    Capability::Perfmon,
+    Capability::Setgid,
+    Capability::Setfcap,
+    Capability::Setpcap,
+    Capability::Setuid,
+    Capability::SysAdmin,
+    Capability::SysBoot,
+    Capability::SysChroot,
+    Capability::SysModule,
+    Capability::SysNice,
+    Capability::SysPacct,
+    Capability::SysPtrace,
+    Capability::SysRawio,
+    Capability::SysResource,
+    Capability::SysTime,
+    Capability::SysTtyConfig,
+    Capability::Syslog,
+    Capability::WakeAlarm,
+];
+
+fn parse(name: &str) -> Result<Capability, SpecError> {
+    let upper = name.to_ascii_uppercase();
+    let bare = upper.strip_prefix("CAP_").unwrap_or(&upper);
+    ALL.into_iter()
+        .find(|known| {
+            let text = known.to_string();
+            text.strip_prefix("CAP_").unwrap_or(&text) == bare
+        })
+        .ok_or_else(|| SpecError::UnknownCapability { name: name.to_owned() })
+}
+
+fn is_all(name: &str) -> bool {
+    name.eq_ignore_ascii_case("all") || name.eq_ignore_ascii_case("cap_all")
+}
+
+/// The bounding set a security context asks for.
+pub(crate) fn bounding(
+    security: &cri::LinuxContainerSecurityContext,
+) -> Result<HashSet<Capability>, SpecError> {
+    if security.privileged {
+        return Ok(HashSet::from(ALL));
+    }
+    let Some(wish) = &security.capabilities else { return Ok(HashSet::from(DEFAULT)) };
+    let mut set = HashSet::from(DEFAULT);
+    if wish.add_capabilities.iter().any(|name| is_all(name)) {
+        set = HashSet::from(ALL);
+    }
+    if wish.drop_capabilities.iter().any(|name| is_all(name)) {
+        set.clear();
+    }
+    for name in wish.add_capabilities.iter().filter(|name| !is_all(name)) {
+        set.insert(parse(name)?);
+    }
+    for name in wish.drop_capabilities.iter().filter(|name| !is_all(name)) {
+        set.remove(&parse(name)?);
+    }
+    for name in &wish.add_ambient_capabilities {
+        set.insert(parse(name)?);
+    }
+    Ok(set)
+}
+
+/// All five sets. Inheritable holds the ambient ones only: nothing else may pass through an exec.
+pub(crate) fn sets(security: &cri::LinuxContainerSecurityContext) -> Result<LinuxCapabilities, SpecError> {
+    let bounding = bounding(security)?;
+    let ambient = security
+        .capabilities
+        .iter()
+        .flat_map(|wish| &wish.add_ambient_capabilities)
+        .map(|name| parse(name))
+        .collect::<Result<HashSet<_>, _>>()?;
+    let mut sets = LinuxCapabilities::default();
+    sets.set_effective(Some(bounding.clone()));
+    sets.set_permitted(Some(bounding.clone()));
+    sets.set_bounding(Some(bounding));
+    sets.set_inheritable(Some(ambient.clone()));
+    sets.set_ambient(Some(ambient));
+    Ok(sets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(add: &[&str], drop: &[&str]) -> cri::LinuxContainerSecurityContext {
+        let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let capabilities = Some(cri::Capability {
+            add_capabilities: own(add),
+            drop_capabilities: own(drop),
+            add_ambient_capabilities: vec![],
+        });
+        cri::LinuxContainerSecurityContext { capabilities, ..Default::default() }
+    }
+
+    #[test]
+    fn adds_and_drops_change_the_default_list() {
+        let set = bounding(&wish(&["NET_ADMIN"], &["CHOWN"])).unwrap();
+        assert!(set.contains(&Capability::NetAdmin) && !set.contains(&Capability::Chown));
+        assert_eq!(set.len(), DEFAULT.len());
+    }
+
+    #[test]
+    fn all_is_taken_before_single_names() {
+        assert_eq!(bounding(&wish(&["ALL"], &["NET_RAW"])).unwrap().len(), ALL.len() - 1);
+        assert_eq!(bounding(&wish(&["CAP_KILL"], &["ALL"])).unwrap(), HashSet::from([Capability::Kill]));
+        assert!(bounding(&wish(&["ALL"], &["ALL"])).unwrap().is_empty());
+    }
+
+    #[test]
+    fn every_kernel_name_is_understood() {
+        for known in ALL {
+            assert_eq!(parse(&known.to_string()).unwrap(), known);
+        }
+        assert!(parse("CAP_NOTHING").is_err());
+    }
+}

@@ -1,0 +1,167 @@
+//! Who a container runs as: CRI's wish or the image's, looked up in the image's own passwd and group files.
+
+use podwire_wire::cri;
+
+use super::Identity;
+
+/// Why a user cannot be told.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub(crate) enum UserError {
+    #[error("unable to find user {name}: no matching entries in passwd file")]
+    NoUser { name: String },
+    #[error("unable to find group {name}: no matching entries in group file")]
+    NoGroup { name: String },
+    #[error("run_as_group is set without a user")]
+    GroupAlone,
+    #[error("user or group id {id} is out of range")]
+    Range { id: i64 },
+}
+
+struct PasswdLine<'a> {
+    name: &'a str,
+    uid: u32,
+    gid: u32,
+}
+
+fn passwd(text: &str) -> impl Iterator<Item = PasswdLine<'_>> {
+    text.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        let uid = fields.nth(1)?.parse().ok()?;
+        let gid = fields.next()?.parse().ok()?;
+        Some(PasswdLine { name, uid, gid })
+    })
+}
+
+/// Name, id and members of each group.
+fn group(text: &str) -> impl Iterator<Item = (&str, u32, &str)> {
+    text.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        let gid = fields.nth(1)?.parse().ok()?;
+        Some((name, gid, fields.next().unwrap_or_default()))
+    })
+}
+
+fn id(value: i64) -> Result<u32, UserError> {
+    u32::try_from(value).map_err(|_| UserError::Range { id: value })
+}
+
+/// The identity from the security context, else the image's `User`, with the groups the policy allows.
+pub(crate) fn resolve(
+    security: &cri::LinuxContainerSecurityContext,
+    image_user: &str,
+    passwd_file: &str,
+    group_file: &str,
+) -> Result<Identity, UserError> {
+    let wish = wished(security, image_user)?;
+    let (user, wished_group) =
+        wish.split_once(':').map_or((wish.as_str(), None), |(user, group)| (user, Some(group)));
+    let mut identity = Identity::default();
+    let mut name = None;
+    if let Ok(uid) = user.parse::<u32>() {
+        identity.uid = uid;
+        if let Some(line) = passwd(passwd_file).find(|line| line.uid == uid) {
+            identity.gid = line.gid;
+            name = Some(line.name.to_owned());
+        }
+    } else if !user.is_empty() {
+        let line = passwd(passwd_file)
+            .find(|line| line.name == user)
+            .ok_or_else(|| UserError::NoUser { name: user.to_owned() })?;
+        (identity.uid, identity.gid) = (line.uid, line.gid);
+        name = Some(user.to_owned());
+    } else {
+        name = passwd(passwd_file).find(|line| line.uid == 0).map(|line| line.name.to_owned());
+    }
+    if let Some(wished) = wished_group.filter(|wished| !wished.is_empty()) {
+        identity.gid = match wished.parse() {
+            Ok(gid) => gid,
+            Err(_) => group(group_file)
+                .find(|(known, _, _)| *known == wished)
+                .map(|(_, gid, _)| gid)
+                .ok_or_else(|| UserError::NoGroup { name: wished.to_owned() })?,
+        };
+    }
+    identity.groups = groups(security, &identity, name.as_deref(), group_file)?;
+    Ok(identity)
+}
+
+fn wished(security: &cri::LinuxContainerSecurityContext, image_user: &str) -> Result<String, UserError> {
+    let user = match (&security.run_as_username, &security.run_as_user) {
+        (name, _) if !name.is_empty() => name.clone(),
+        (_, Some(uid)) => id(uid.value)?.to_string(),
+        _ if security.run_as_group.is_some() => return Err(UserError::GroupAlone),
+        _ => return Ok(image_user.to_owned()),
+    };
+    match &security.run_as_group {
+        Some(gid) => Ok(format!("{user}:{}", id(gid.value)?)),
+        None => Ok(user),
+    }
+}
+
+/// The primary group first, then the image's memberships (policy Merge only), then the wished ones.
+fn groups(
+    security: &cri::LinuxContainerSecurityContext,
+    identity: &Identity,
+    name: Option<&str>,
+    group_file: &str,
+) -> Result<Vec<u32>, UserError> {
+    let mut list = vec![identity.gid];
+    let strict = security.supplemental_groups_policy == cri::SupplementalGroupsPolicy::Strict as i32;
+    if let Some(name) = name.filter(|_| !strict) {
+        let member = |members: &str| members.split(',').any(|known| known.trim() == name);
+        list.extend(group(group_file).filter(|(_, _, members)| member(members)).map(|(_, gid, _)| gid));
+    }
+    for gid in &security.supplemental_groups {
+        list.push(id(*gid)?);
+    }
+    let mut seen = std::collections::HashSet::new();
+    list.retain(|gid| seen.insert(*gid));
+    Ok(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nweb:x:33:34:www:/srv:/bin/false\n";
+    const GROUP: &str = "root:x:0:\nweb:x:34:\nextra:x:50000:web,other\nadm:x:4:root\n";
+
+    fn who(security: &cri::LinuxContainerSecurityContext, image: &str) -> Result<Identity, UserError> {
+        resolve(security, image, PASSWD, GROUP)
+    }
+
+    #[test]
+    fn the_image_user_counts_without_a_wish() {
+        let none = cri::LinuxContainerSecurityContext::default();
+        assert_eq!(who(&none, "web").unwrap(), Identity { uid: 33, gid: 34, groups: vec![34, 50000] });
+        assert_eq!(who(&none, "33:extra").unwrap(), Identity { uid: 33, gid: 50000, groups: vec![50000] });
+        assert_eq!(who(&none, "").unwrap(), Identity { uid: 0, gid: 0, groups: vec![0, 4] });
+        assert_eq!(who(&none, "12345").unwrap(), Identity { uid: 12345, gid: 0, groups: vec![0] });
+        assert_eq!(who(&none, "nobody").unwrap_err(), UserError::NoUser { name: "nobody".into() });
+    }
+
+    #[test]
+    fn strict_policy_ignores_the_images_memberships() {
+        let mut wish = cri::LinuxContainerSecurityContext {
+            run_as_user: Some(cri::Int64Value { value: 33 }),
+            supplemental_groups: vec![60000],
+            ..Default::default()
+        };
+        assert_eq!(who(&wish, "").unwrap().groups, vec![34, 50000, 60000]);
+        wish.supplemental_groups_policy = cri::SupplementalGroupsPolicy::Strict as i32;
+        assert_eq!(who(&wish, "").unwrap().groups, vec![34, 60000]);
+    }
+
+    #[test]
+    fn a_group_needs_a_user() {
+        let mut wish = cri::LinuxContainerSecurityContext {
+            run_as_group: Some(cri::Int64Value { value: 7 }),
+            ..Default::default()
+        };
+        assert_eq!(who(&wish, "web").unwrap_err(), UserError::GroupAlone);
+        wish.run_as_username = "web".into();
+        assert_eq!(who(&wish, "").unwrap(), Identity { uid: 33, gid: 7, groups: vec![7, 50000] });
+    }
+}
