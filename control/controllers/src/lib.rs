@@ -1,1 +1,14 @@
 //! Objects that make objects: service accounts, namespaces, pod garbage, node lifecycle.
+//!
+//! Each controller is one task that owns what it has seen, fed by watches and timers; what it decides is
+//! in pure functions (`plan.rs`), what it writes goes out as POST, PATCH, DELETE or a subresource.
+
+mod config;
+mod namespaces;
+mod nodes;
+mod watching;
+
+pub use config::{Config, Controllers, Error};
+
+/// Who is recorded as the manager of the fields written here.
+const FIELD_MANAGER: &str = "kube-controller-manager";
