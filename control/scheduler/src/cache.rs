@@ -30,6 +30,30 @@ pub(crate) struct Cache {
     namespaces: HashMap<String, Labels>,
     /// How many nodes have an image name.
     image_spread: HashMap<String, usize>,
+    /// Pods for which room is being made on a node.
+    nominated: HashMap<Arc<str>, (String, Arc<PodInfo>)>,
+}
+
+/// The cluster, with one node thought different from what it is.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    cache: &'a Cache,
+    instead: Option<&'a NodeInfo>,
+}
+
+impl<'a> View<'a> {
+    /// Nodes that really exist.
+    pub(crate) fn nodes(self) -> impl Iterator<Item = (&'a NodeInfo, &'a NodeFacts)> {
+        self.cache.nodes().map(move |(node, facts)| match self.instead {
+            Some(other) if other.name == node.name => (other, facts),
+            _ => (node, facts),
+        })
+    }
+
+    /// Labels of a namespace.
+    pub(crate) fn namespace(self, name: &str) -> Option<&'a Labels> {
+        self.cache.namespace(name)
+    }
 }
 
 impl Cache {
@@ -42,6 +66,33 @@ impl Cache {
     pub(crate) fn node(&self, name: &str) -> Option<(&NodeInfo, &NodeFacts)> {
         let node = self.nodes.get(name)?;
         Some((node, node.facts.as_ref()?))
+    }
+
+    /// The cluster as it is.
+    pub(crate) fn view(&self) -> View<'_> {
+        View { cache: self, instead: None }
+    }
+
+    /// The cluster as it would be if a node were `instead`.
+    pub(crate) fn view_with<'a>(&'a self, instead: &'a NodeInfo) -> View<'a> {
+        View { cache: self, instead: Some(instead) }
+    }
+
+    /// Notes that room is being made for `pod` on a node.
+    pub(crate) fn nominate(&mut self, pod: Arc<PodInfo>, node: &str) {
+        self.nominated.insert(pod.uid.clone(), (node.to_owned(), pod));
+    }
+
+    /// The node as pods of the given priority must see it, if room on it is promised to others.
+    pub(crate) fn with_promises(&self, node: &NodeInfo, pod: &PodInfo) -> Option<NodeInfo> {
+        let promised = self.nominated.values().filter(|(name, other)| {
+            *name == node.name && other.priority >= pod.priority && other.uid != pod.uid
+        });
+        let mut promised = promised.peekable();
+        promised.peek()?;
+        let mut fuller = node.clone();
+        promised.for_each(|(_, other)| fuller.add(other.clone()));
+        Some(fuller)
     }
 
     /// Labels of a namespace.
@@ -139,6 +190,7 @@ impl Cache {
     /// Forgets a pod that is gone or finished; says whether it had counted.
     pub(crate) fn remove_pod(&mut self, uid: &str) -> bool {
         self.assumed.remove(uid);
+        self.nominated.remove(uid);
         self.unplace(uid)
     }
 
@@ -149,6 +201,7 @@ impl Cache {
 
     fn place(&mut self, pod: PodInfo) {
         let Some(name) = pod.node.clone() else { return };
+        self.nominated.remove(&pod.uid);
         if self.places.get(&pod.uid).is_some_and(|old| *old != name) {
             self.unplace(&pod.uid);
         }

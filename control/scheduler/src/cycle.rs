@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cache::Cache;
 use crate::filter::{Plugin, Prepared, Rejection};
+use crate::node::{NodeFacts, NodeInfo};
 use crate::pod::PodInfo;
 use crate::score;
 
@@ -86,9 +87,16 @@ pub(crate) fn decide(pod: &PodInfo, cache: &Cache, turn: u64) -> Decision {
     if nodes.is_empty() {
         return Decision::None(diagnosis);
     }
-    let prepared = Prepared::new(pod, cache);
+    let prepared = Prepared::new(pod, cache.view());
+    // Room that is being made for others counts as taken, and what they bring must not be relied on.
+    let objection = |node: &NodeInfo, facts: &NodeFacts| {
+        let promised = cache.with_promises(node, pod);
+        promised
+            .and_then(|fuller| prepared.objection(&fuller, facts))
+            .or_else(|| prepared.objection(node, facts))
+    };
     if let Some((node, facts)) = pod.nominated.as_deref().and_then(|name| cache.node(name))
-        && prepared.objection(node, facts).is_none()
+        && objection(node, facts).is_none()
     {
         return Decision::Node(node.name.clone());
     }
@@ -96,7 +104,7 @@ pub(crate) fn decide(pod: &PodInfo, cache: &Cache, turn: u64) -> Decision {
     let wanted = enough(nodes.len());
     let mut candidates = Vec::new();
     for (node, facts) in nodes[start..].iter().chain(&nodes[..start]) {
-        match prepared.objection(node, facts) {
+        match objection(node, facts) {
             None => candidates.push((*node, *facts)),
             Some(rejection) => {
                 diagnosis.rejections.insert(node.name.clone(), rejection);

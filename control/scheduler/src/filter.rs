@@ -5,7 +5,7 @@ mod spread;
 
 use std::collections::BTreeSet;
 
-use crate::cache::{Cache, Change};
+use crate::cache::{Change, View};
 use crate::node::{NodeFacts, NodeInfo};
 use crate::pod::PodInfo;
 use crate::selector::tolerated;
@@ -81,8 +81,8 @@ pub(crate) struct Prepared<'a> {
 
 impl<'a> Prepared<'a> {
     /// Looks at the whole cluster once.
-    pub(crate) fn new(pod: &'a PodInfo, cache: &Cache) -> Self {
-        Self { pod, spread: SpreadState::new(pod, cache), neighbours: Neighbours::new(pod, cache) }
+    pub(crate) fn new(pod: &'a PodInfo, view: View) -> Self {
+        Self { pod, spread: SpreadState::new(pod, view), neighbours: Neighbours::new(pod, view) }
     }
 
     /// The first objection to putting the pod on the node.
@@ -189,12 +189,13 @@ fn insufficient(pod: &PodInfo, node: &NodeInfo, facts: &NodeFacts) -> Option<Rej
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::Cache;
     use crate::testing::{cpu_pod, node, pod};
     use serde_json::json;
 
     fn objection(cache: &Cache, pod: &PodInfo, name: &str) -> Option<Rejection> {
         let (node, facts) = cache.node(name).unwrap();
-        Prepared::new(pod, cache).objection(node, facts)
+        Prepared::new(pod, cache.view()).objection(node, facts)
     }
 
     fn cluster(facts: NodeFacts) -> Cache {

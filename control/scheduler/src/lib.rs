@@ -1,6 +1,6 @@
 //! Decides which node runs a pod: queue, filters, scores, bind.
 //!
-//! Everything that decides is pure and lives in `cache`, `queue`, `filter`, `score`, `cycle`, over values
+//! Everything that decides is pure and lives in `cache`, `queue`, `filter`, `score`, `cycle`, `preempt`, over values
 //! read once from the objects (`pod`, `node`). `run` owns that state in one task, fed by watches; `report`
 //! writes bindings, conditions and events. Event driven: nothing is polled.
 
@@ -9,6 +9,7 @@ mod cycle;
 mod filter;
 mod node;
 mod pod;
+mod preempt;
 mod queue;
 mod report;
 mod resources;

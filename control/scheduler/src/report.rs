@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Event, EventSeries, EventSource, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Client;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::{Value, json};
 
 use crate::pod::PodInfo;
@@ -38,6 +38,27 @@ pub(crate) async fn patch_status(client: Client, pod: &PodInfo, status: &Value) 
     api.patch_status(&pod.name, &params, &Patch::Strategic(patch)).await.map(drop)
 }
 
+/// Marks a pod as removed for a more important one, and deletes it.
+pub(crate) async fn evict(client: Client, victim: &PodInfo, scheduler: &str) -> Result<(), kube::Error> {
+    let condition = json!({
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": format!("{scheduler}: preempting to accommodate a higher priority pod"),
+        "lastTransitionTime": seconds(jiff::Timestamp::now()),
+        "observedGeneration": victim.generation,
+    });
+    patch_status(client.clone(), victim, &json!({"conditions": [condition]})).await?;
+    let api: Api<Pod> = Api::namespaced(client, &victim.namespace);
+    let preconditions = Some(Preconditions { uid: Some(victim.uid.to_string()), resource_version: None });
+    let params = DeleteParams { preconditions, ..DeleteParams::default() };
+    api.delete(&victim.name, &params).await.map(drop)
+}
+
+fn seconds(time: jiff::Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
 /// The condition that says why a pod has no node.
 pub(crate) fn not_scheduled(pod: &PodInfo, reason: &str, message: &str) -> Value {
     json!({
@@ -46,7 +67,7 @@ pub(crate) fn not_scheduled(pod: &PodInfo, reason: &str, message: &str) -> Value
         "reason": reason,
         "message": message,
         "lastProbeTime": null,
-        "lastTransitionTime": jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        "lastTransitionTime": seconds(jiff::Timestamp::now()),
         "observedGeneration": pod.generation,
     })
 }

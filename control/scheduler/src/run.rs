@@ -21,6 +21,7 @@ use crate::cache::{Cache, Change};
 use crate::cycle::{Decision, Diagnosis, decide};
 use crate::node::NodeFacts;
 use crate::pod::PodInfo;
+use crate::preempt::{Preemption, preempt};
 use crate::queue::Queue;
 use crate::report::{self, Recorder};
 
@@ -272,7 +273,7 @@ impl State {
             self.turn += 1;
             match decide(&pod, &self.cache, self.turn) {
                 Decision::Node(node) => self.bind(pod, node),
-                Decision::None(diagnosis) => self.report(&pod, &diagnosis),
+                Decision::None(diagnosis) => self.no_node(&pod, &diagnosis),
             }
         }
     }
@@ -325,23 +326,55 @@ impl State {
         }
     }
 
-    fn report(&mut self, pod: &Arc<PodInfo>, diagnosis: &Diagnosis) {
-        let message = diagnosis.message("");
+    /// No node fits: makes room if that is possible, and says so.
+    fn no_node(&mut self, pod: &Arc<PodInfo>, diagnosis: &Diagnosis) {
         let now = self.now();
         self.queue.unschedulable(&pod.uid, diagnosis.plugins(), now);
-        tracing::debug!(pod = %pod.reference(), message, "no node fits");
+        let (aftermath, nominated) = match preempt(pod, &self.cache, diagnosis) {
+            Preemption::None(aftermath) => (aftermath, None),
+            Preemption::Victims { node, pods } => {
+                self.cache.nominate(pod.clone(), &node);
+                pods.iter().for_each(|victim| self.evict(victim, pod, &node));
+                (String::new(), Some(node))
+            }
+        };
+        let message = diagnosis.message(&aftermath);
+        tracing::debug!(pod = %pod.reference(), message, ?nominated, "no node fits");
         let record = self.recorder.record(pod, false, "FailedScheduling", "Scheduling", &message);
-        let reported =
-            pod.reported.as_ref().is_some_and(|(reason, text)| reason == "Unschedulable" && *text == message);
+        let said = |(reason, text): &(String, String)| reason == "Unschedulable" && *text == message;
+        let reported = pod.reported.as_ref().is_some_and(said) && nominated.is_none();
         let (client, pod) = (self.config.client.clone(), pod.clone());
         self.writes.spawn(async move {
             if !reported {
-                let status = json!({"conditions": [report::not_scheduled(&pod, "Unschedulable", &message)]});
+                let mut status =
+                    json!({"conditions": [report::not_scheduled(&pod, "Unschedulable", &message)]});
+                if let Some(node) = nominated {
+                    status["nominatedNodeName"] = node.into();
+                }
                 if let Err(error) = report::patch_status(client.clone(), &pod, &status).await {
                     tracing::debug!(pod = %pod.reference(), %error, "condition not written");
                 }
             }
             report::write(client, record).await;
+            Done::Written
+        });
+    }
+
+    /// Removes a pod to make room for a more important one.
+    fn evict(&mut self, victim: &Arc<PodInfo>, preemptor: &PodInfo, node: &str) {
+        if victim.deleting {
+            return;
+        }
+        let message = format!("Preempted by pod {} on node {node}", preemptor.uid);
+        tracing::info!(pod = %victim.reference(), by = %preemptor.reference(), node, "preempting pod");
+        let record = self.recorder.record(victim, true, "Preempted", "Preempting", &message);
+        let (client, victim, name) =
+            (self.config.client.clone(), victim.clone(), self.config.scheduler_name.clone());
+        self.writes.spawn(async move {
+            match report::evict(client.clone(), &victim, &name).await {
+                Ok(()) => report::write(client, record).await,
+                Err(error) => tracing::warn!(pod = %victim.reference(), %error, "pod not preempted"),
+            }
             Done::Written
         });
     }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::{Plugin, Rejection};
-use crate::cache::Cache;
+use crate::cache::View;
 use crate::node::NodeFacts;
 use crate::pod::{PodInfo, PodTerm};
 
@@ -24,15 +24,15 @@ pub(crate) struct Neighbours {
 
 impl Neighbours {
     /// Looks at every placed pod once.
-    pub(crate) fn new(pod: &PodInfo, cache: &Cache) -> Self {
-        let own_namespace = cache.namespace(&pod.namespace);
+    pub(crate) fn new(pod: &PodInfo, view: View) -> Self {
+        let own_namespace = view.namespace(&pod.namespace);
         let mut out = Self {
             shunned: HashSet::new(),
             avoided: HashSet::new(),
             wanted: vec![HashSet::new(); pod.near.len()],
             first_of_its_kind: false,
         };
-        for (node, facts) in cache.nodes() {
+        for (node, facts) in view.nodes() {
             let domain = |term: &PodTerm| facts.labels.get(&term.topology_key).cloned();
             for other in node.pods.values() {
                 for term in &other.far {
@@ -45,7 +45,7 @@ impl Neighbours {
                 if pod.far.is_empty() && pod.near.is_empty() {
                     continue;
                 }
-                let namespace = cache.namespace(&other.namespace);
+                let namespace = view.namespace(&other.namespace);
                 for term in pod.far.iter().filter(|term| term.matches(other, namespace)) {
                     out.avoided.extend(domain(term).map(|value| (term.topology_key.clone(), value)));
                 }
@@ -94,6 +94,7 @@ impl Neighbours {
 mod tests {
     use super::super::Prepared;
     use super::*;
+    use crate::cache::Cache;
     use crate::testing::{node, pod};
     use serde_json::{Value, json};
 
@@ -120,7 +121,7 @@ mod tests {
 
     fn reason(cache: &Cache, pod: &PodInfo, name: &str) -> Option<String> {
         let (node, facts) = cache.node(name).unwrap();
-        Prepared::new(pod, cache).objection(node, facts).map(|found| found.reasons[0].clone())
+        Prepared::new(pod, cache.view()).objection(node, facts).map(|found| found.reasons[0].clone())
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{Plugin, Rejection, matches_node_affinity, untolerated};
-use crate::cache::Cache;
+use crate::cache::View;
 use crate::node::{NodeFacts, NodeInfo};
 use crate::pod::{PodInfo, Spread};
 
@@ -14,13 +14,13 @@ pub(crate) struct SpreadState {
 
 impl SpreadState {
     /// Counts matching pods over all nodes that the constraints look at.
-    pub(crate) fn new(pod: &PodInfo, cache: &Cache) -> Self {
+    pub(crate) fn new(pod: &PodInfo, view: View) -> Self {
         let hard: Vec<&Spread> = pod.spread.iter().filter(|spread| spread.hard).collect();
         let mut counts = vec![HashMap::new(); hard.len()];
         if hard.is_empty() {
             return Self { counts };
         }
-        for (node, facts) in cache.nodes() {
+        for (node, facts) in view.nodes() {
             // A node without one of the keys takes no part in any constraint.
             if !hard.iter().all(|spread| facts.labels.contains_key(&spread.topology_key)) {
                 continue;
@@ -77,6 +77,7 @@ pub(crate) fn matching(spread: &Spread, pod: &PodInfo, node: &NodeInfo) -> i64 {
 mod tests {
     use super::super::Prepared;
     use super::*;
+    use crate::cache::Cache;
     use crate::testing::{node, pod};
     use serde_json::json;
 
@@ -100,7 +101,7 @@ mod tests {
         let two = spread_pod("two");
         let ask = |cache: &Cache, name: &str| {
             let (node, facts) = cache.node(name).unwrap();
-            Prepared::new(&two, cache).objection(node, facts)
+            Prepared::new(&two, cache.view()).objection(node, facts)
         };
         assert!(ask(&cache, "n1").unwrap().resolvable);
         assert_eq!(ask(&cache, "n2"), None);
