@@ -1,1 +1,48 @@
 //! The Kubernetes API server: HTTP requests to authenticated, admitted, validated transactions.
+//!
+//! A request passes separate layers: `request` (what is asked), authentication, `authz`, the handler
+//! of its verb with `admission`, and the store. One handler path serves all kinds of the kinds table.
+//! The same service answers a TLS socket and clients in this process ([`ApiServer::client`]).
+//!
+//! Tasks: one follows the store into the watch cache, one accepts connections (each connection is a task
+//! of its own), one renews the serving certificate. All end with [`ApiServer::run`].
+
+mod admission;
+mod authn;
+mod authz;
+mod body;
+mod cache;
+mod codec;
+mod config;
+mod core;
+mod extract;
+mod handler;
+mod identity;
+mod negotiate;
+mod pending;
+pub mod pki;
+mod query;
+mod request;
+mod server;
+mod service;
+mod status;
+mod token;
+
+pub use body::{Body, BoxError};
+pub use codec::CodecError;
+pub use config::{Config, Error};
+pub use identity::Identity;
+pub use server::ApiServer;
+pub use service::ApiService;
+
+/// An error with its causes, as one line.
+pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,122 @@
+//! Admission: the server's own changes and refusals, between decoding and validation.
+
+mod pods;
+pub(crate) mod service;
+
+use podwire_api::Kind;
+use serde_json::Value;
+
+use crate::core::{self, Core};
+use crate::handler::update::Part;
+use crate::identity::Identity;
+use crate::status::{ApiError, Result};
+
+/// Admits a new object, completing it.
+pub(crate) async fn create(
+    core: &Core,
+    identity: &Identity,
+    kind: &'static Kind,
+    object: &mut Value,
+) -> Result<()> {
+    namespace_exists(core, kind, object).await?;
+    if let Some(node) = identity.node_name() {
+        restrict_node_create(node, kind, object)?;
+    }
+    if kind.is("", "Pod") {
+        pods::create(core, object).await?;
+    }
+    if kind.is("", "Service") {
+        core.services.assign(core, object)?;
+    }
+    Ok(())
+}
+
+/// Admits a change.
+pub(crate) async fn update(
+    core: &Core,
+    identity: &Identity,
+    kind: &'static Kind,
+    part: Part,
+    new: &mut Value,
+    old: &Value,
+) -> Result<()> {
+    if let Some(node) = identity.node_name()
+        && kind.is("", "Pod")
+        && part == Part::Status
+    {
+        check_own_pod(node, old)?;
+    }
+    if kind.is("", "Service") && part == Part::Main {
+        core.services.reassign(core, new, old)?;
+    }
+    Ok(())
+}
+
+/// Admits a deletion.
+pub(crate) fn delete(identity: &Identity, kind: &Kind, object: &Value) -> Result<()> {
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    if kind.resource == "namespaces" && matches!(name, "default" | "kube-system" | "kube-public") {
+        return Err(ApiError::forbidden("", "namespaces", name, "this namespace may not be deleted"));
+    }
+    match identity.node_name() {
+        Some(node) if kind.is("", "Pod") => check_own_pod(node, object),
+        _ => Ok(()),
+    }
+}
+
+/// Gives back what a removed object held.
+pub(crate) fn deleted(core: &Core, kind: &Kind, object: &Value) {
+    if kind.is("", "Service") {
+        core.services.release(object);
+    }
+}
+
+/// Objects go into namespaces that exist and are not on their way out.
+async fn namespace_exists(core: &Core, kind: &'static Kind, object: &Value) -> Result<()> {
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+    if !kind.namespaced || kind.storage_prefix.is_empty() {
+        return Ok(());
+    }
+    let namespaces = core::kind("", "v1", "namespaces");
+    let key = core::key(namespaces, "", namespace);
+    let terminating = match core.caches.of(namespaces).get(&key) {
+        Some(entry) => entry.field("status.phase") == Some("Terminating"),
+        None => core.object(namespaces, "", namespace).await?["metadata"]["deletionTimestamp"].is_string(),
+    };
+    if !terminating {
+        return Ok(());
+    }
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+    let error = ApiError::forbidden(kind.group, kind.resource, name, &why);
+    let message = format!("namespace {namespace} is being terminated");
+    Err(error.cause("NamespaceTerminating", &message, "metadata.namespace"))
+}
+
+fn restrict_node_create(node: &str, kind: &Kind, object: &Value) -> Result<()> {
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let refuse = |why: String| Err(ApiError::forbidden(kind.group, kind.resource, name, &why));
+    if kind.is("", "Node") && name != node {
+        return refuse(format!("node \"{node}\" is not allowed to create a node other than itself"));
+    }
+    if kind.is("", "Pod") {
+        if object["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_null() {
+            return refuse(format!(
+                "pod does not have \"kubernetes.io/config.mirror\" annotation, node \"{node}\" can only create mirror pods"
+            ));
+        }
+        if object["spec"]["nodeName"] != node {
+            return refuse(format!("node \"{node}\" can only create pods with spec.nodeName set to itself"));
+        }
+    }
+    Ok(())
+}
+
+fn check_own_pod(node: &str, pod: &Value) -> Result<()> {
+    if pod["spec"]["nodeName"] == node {
+        return Ok(());
+    }
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let why = format!("node \"{node}\" can only update pod status for pods with spec.nodeName set to itself");
+    Err(ApiError::forbidden("", "pods", name, &why))
+}

@@ -1,0 +1,190 @@
+//! What the server adds to new pods: service account and token volume, priority, default tolerations.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::core::{self, Core};
+use crate::handler::create::random_suffix;
+use crate::status::{ApiError, Result};
+
+/// Where programs look for their token.
+const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// How long a new namespace's default account is waited for.
+const ACCOUNT_WAIT: Duration = Duration::from_secs(1);
+
+/// Completes a new pod.
+pub(super) async fn create(core: &Core, pod: &mut Value) -> Result<()> {
+    if pod["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_null() {
+        service_account(core, pod).await?;
+    }
+    priority(core, pod).await?;
+    tolerations(pod);
+    Ok(())
+}
+
+async fn service_account(core: &Core, pod: &mut Value) -> Result<()> {
+    let given = ["serviceAccountName", "serviceAccount"]
+        .iter()
+        .find_map(|key| pod["spec"][*key].as_str().filter(|name| !name.is_empty()));
+    let account = given.unwrap_or("default").to_owned();
+    pod["spec"]["serviceAccountName"] = account.as_str().into();
+    pod["spec"]["serviceAccount"] = account.as_str().into();
+    let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+    let found = find_account(core, &namespace, &account).await.map_err(|_| {
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+        let why = format!(
+            "error looking up service account {namespace}/{account}: serviceaccount \"{account}\" not found"
+        );
+        ApiError::forbidden("", "pods", name, &why)
+    })?;
+    let secrets = &found["imagePullSecrets"];
+    if pod["spec"]["imagePullSecrets"].as_array().is_none_or(Vec::is_empty) && !secrets.is_null() {
+        pod["spec"]["imagePullSecrets"] = secrets.clone();
+    }
+    let mount = pod["spec"]["automountServiceAccountToken"]
+        .as_bool()
+        .or_else(|| found["automountServiceAccountToken"].as_bool())
+        .unwrap_or(true);
+    if mount {
+        mount_token(pod);
+    }
+    Ok(())
+}
+
+/// Finds an account; the default one of a young namespace may take a moment to appear.
+async fn find_account(core: &Core, namespace: &str, account: &str) -> Result<Value> {
+    let accounts = core::kind("", "v1", "serviceaccounts");
+    let mut news = core.caches.of(accounts).news();
+    let deadline = tokio::time::Instant::now() + ACCOUNT_WAIT;
+    loop {
+        news.borrow_and_update();
+        match core.object(accounts, namespace, account).await {
+            Err(error) if account == "default" => {
+                if !matches!(tokio::time::timeout_at(deadline, news.changed()).await, Ok(Ok(()))) {
+                    return Err(error);
+                }
+            }
+            other => return other,
+        }
+    }
+}
+
+fn mount_token(pod: &mut Value) {
+    let volume = format!("kube-api-access-{}", random_suffix());
+    let mut used = false;
+    for list in ["initContainers", "containers"] {
+        for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
+            let mounts = &mut container["volumeMounts"];
+            let taken = mounts.as_array().into_iter().flatten().any(|mount| mount["mountPath"] == TOKEN_PATH);
+            if taken {
+                continue;
+            }
+            used = true;
+            let mount = json!({"name": volume, "readOnly": true, "mountPath": TOKEN_PATH});
+            match mounts.as_array_mut() {
+                Some(list) => list.push(mount),
+                None => *mounts = json!([mount]),
+            }
+        }
+    }
+    if !used {
+        return;
+    }
+    let projected = json!({"name": volume, "projected": {"defaultMode": 420, "sources": [
+        {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [
+            {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]}},
+    ]}});
+    match pod["spec"]["volumes"].as_array_mut() {
+        Some(list) => list.push(projected),
+        None => pod["spec"]["volumes"] = json!([projected]),
+    }
+}
+
+async fn priority(core: &Core, pod: &mut Value) -> Result<()> {
+    let classes = core::kind("scheduling.k8s.io", "v1", "priorityclasses");
+    let asked = pod["spec"]["priorityClassName"].as_str().filter(|name| !name.is_empty()).map(str::to_owned);
+    let (mut value, mut policy) = (0, "PreemptLowerPriority".to_owned());
+    let class = match &asked {
+        Some(name) => {
+            let found = core.object(classes, "", name).await.map_err(|_| {
+                let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default();
+                ApiError::forbidden(
+                    "",
+                    "pods",
+                    pod_name,
+                    &format!("no PriorityClass with name {name} was found"),
+                )
+            })?;
+            Some(found)
+        }
+        None => default_class(core),
+    };
+    if let Some(class) = class {
+        value = class["value"].as_i64().unwrap_or(0);
+        if let Some(given) = class["preemptionPolicy"].as_str() {
+            policy = given.to_owned();
+        }
+        pod["spec"]["priorityClassName"] = class["metadata"]["name"].clone();
+    }
+    pod["spec"]["priority"] = value.into();
+    if pod["spec"]["preemptionPolicy"].is_null() {
+        pod["spec"]["preemptionPolicy"] = policy.into();
+    }
+    Ok(())
+}
+
+/// The class for pods that name none; the lowest of several wins.
+fn default_class(core: &Core) -> Option<Value> {
+    let classes = core::kind("scheduling.k8s.io", "v1", "priorityclasses");
+    let scope = crate::cache::Scope { prefix: classes.storage_prefix.into(), node: None, key: None };
+    let snapshot = core.caches.of(classes).snapshot(&scope);
+    let defaults = snapshot.entries.iter().map(|entry| entry.decode(classes));
+    defaults.filter(|class| class["globalDefault"] == true).min_by_key(|class| class["value"].as_i64())
+}
+
+fn tolerations(pod: &mut Value) {
+    let has = |pod: &Value, key: &str| {
+        pod["spec"]["tolerations"].as_array().into_iter().flatten().any(|toleration| {
+            let same = toleration["key"] == key || toleration["key"].as_str().unwrap_or_default().is_empty();
+            same && matches!(toleration["effect"].as_str(), None | Some("" | "NoExecute"))
+        })
+    };
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        if has(pod, key) {
+            continue;
+        }
+        let toleration =
+            json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
+        match pod["spec"]["tolerations"].as_array_mut() {
+            Some(list) => list.push(toleration),
+            None => pod["spec"]["tolerations"] = json!([toleration]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_mounted_where_nothing_is_mounted_yet() {
+        let mut pod = json!({"spec": {"containers": [
+            {"name": "a"}, {"name": "b", "volumeMounts": [{"name": "own", "mountPath": TOKEN_PATH}]}]}});
+        mount_token(&mut pod);
+        assert_eq!(pod["spec"]["containers"][0]["volumeMounts"][0]["mountPath"], TOKEN_PATH);
+        assert_eq!(pod["spec"]["containers"][1]["volumeMounts"].as_array().unwrap().len(), 1);
+        assert_eq!(pod["spec"]["volumes"][0]["projected"]["sources"].as_array().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn tolerations_are_added_once() {
+        let mut pod =
+            json!({"spec": {"tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]}});
+        tolerations(&mut pod);
+        tolerations(&mut pod);
+        assert_eq!(pod["spec"]["tolerations"].as_array().unwrap().len(), 2);
+    }
+}

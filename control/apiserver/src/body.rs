@@ -1,0 +1,39 @@
+//! The one body type that every response has, whoever asks: a socket or a client in this process.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+
+/// An error of a body that could not be carried to its end.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+/// A response or request body with its type erased.
+pub type Body = UnsyncBoxBody<Bytes, BoxError>;
+/// A response of the API server.
+pub(crate) type Response = http::Response<Body>;
+
+/// A body that is there already.
+pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A body without a byte in it.
+pub(crate) fn empty() -> Body {
+    full(Bytes::new())
+}
+
+/// Builds a response of known status and media type.
+pub(crate) fn respond(code: http::StatusCode, media: &'static str, body: impl Into<Bytes>) -> Response {
+    let mut response = http::Response::new(full(body));
+    *response.status_mut() = code;
+    response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(media));
+    response
+}
+
+/// Builds a JSON response from a value.
+pub(crate) fn json(code: http::StatusCode, value: &serde_json::Value) -> Response {
+    respond(code, "application/json", to_bytes(value))
+}
+
+/// Serializes a value; a `serde_json::Value` always can be.
+pub(crate) fn to_bytes(value: &serde_json::Value) -> Vec<u8> {
+    serde_json::to_vec(value).expect("a JSON value can be written as JSON")
+}

@@ -1,0 +1,139 @@
+//! The watch cache: every object's bytes and the latest events of each resource, shared by all readers.
+//!
+//! One task ([`Caches::run`]) follows the store and is the only writer. Watchers are cursors into a ring
+//! of shared events: a slow one costs nobody else, and is cut off when the ring has moved past it.
+
+mod entry;
+mod resource;
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use podwire_api::Kind;
+use podwire_store::{Event, Revision, Store, StoreError};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use entry::json_frame;
+pub(crate) use entry::{Change, ChangeKind, Entry};
+pub(crate) use resource::{ResourceCache, Scope};
+
+use crate::status::{ApiError, Result};
+
+/// Everything that lies in the store starts with this.
+const ROOT: &str = "/registry/";
+/// How long a reader waits for a revision that has not been seen yet.
+const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
+
+/// The caches of all resources.
+pub(crate) struct Caches {
+    by_prefix: BTreeMap<&'static str, Arc<ResourceCache>>,
+    applied: watch::Sender<Revision>,
+}
+
+impl Caches {
+    /// Reads everything that is stored; events after that arrive through [`Self::run`].
+    pub(crate) async fn load(store: &dyn Store) -> Result<Self, StoreError> {
+        let listing = store.list(ROOT, None, None, None).await?;
+        let mut by_prefix = BTreeMap::new();
+        for kind in podwire_api::kinds().iter().filter(|kind| !kind.storage_prefix.is_empty()) {
+            by_prefix
+                .entry(kind.storage_prefix)
+                .or_insert_with(|| Arc::new(ResourceCache::new(kind, listing.revision)));
+        }
+        let caches = Self { by_prefix, applied: watch::Sender::new(listing.revision) };
+        for kv in &listing.items {
+            if let Some(cache) = caches.of_key(&kv.key) {
+                cache.load(kv);
+            }
+        }
+        Ok(caches)
+    }
+
+    /// The cache of one kind.
+    pub(crate) fn of(&self, kind: &Kind) -> &Arc<ResourceCache> {
+        self.by_prefix.get(kind.storage_prefix).expect("every kind of the table has a cache")
+    }
+
+    /// The newest revision all caches have seen.
+    pub(crate) fn applied(&self) -> Revision {
+        *self.applied.borrow()
+    }
+
+    fn of_key(&self, key: &str) -> Option<&Arc<ResourceCache>> {
+        let (prefix, cache) =
+            self.by_prefix.range::<str, _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
+        key.starts_with(prefix).then_some(cache)
+    }
+
+    /// Waits until the caches have seen `revision`; too long a wait is a client's error. Cancel safe.
+    pub(crate) async fn wait_for(&self, revision: Revision) -> Result<()> {
+        if self.applied() >= revision {
+            return Ok(());
+        }
+        let mut seen = self.applied.subscribe();
+        let reached = seen.wait_for(|applied| *applied >= revision);
+        match tokio::time::timeout(FRESHNESS_WAIT, reached).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(ApiError::version_too_large(revision, self.applied())),
+        }
+    }
+
+    fn apply(&self, events: &[Arc<Event>]) {
+        let mut touched: Vec<&Arc<ResourceCache>> = Vec::new();
+        for event in events {
+            if let Some(cache) = self.of_key(&event.kv.key) {
+                cache.apply(event);
+                if !touched.iter().any(|other| Arc::ptr_eq(other, cache)) {
+                    touched.push(cache);
+                }
+            }
+        }
+        if let Some(last) = events.last() {
+            self.applied.send_replace(last.revision());
+        }
+        for cache in touched {
+            cache.wake();
+        }
+    }
+
+    /// Follows the store until `shutdown`; cancel safe between batches.
+    pub(crate) async fn run(&self, store: &dyn Store, shutdown: CancellationToken) {
+        loop {
+            let opened = store.watch(ROOT, self.applied()).await;
+            let result = match opened {
+                Ok(stream) => self.follow(stream, &shutdown).await,
+                Err(error) => Err(error),
+            };
+            match result {
+                Ok(()) => return,
+                Err(StoreError::Closed) => return,
+                Err(error) => {
+                    tracing::error!(error = %crate::error_chain(&error), "the watch on the store ended; trying again");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    async fn follow(
+        &self,
+        mut stream: podwire_store::WatchStream,
+        shutdown: &CancellationToken,
+    ) -> Result<(), StoreError> {
+        loop {
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return Ok(()),
+                batch = stream.next() => match batch {
+                    Some(Ok(events)) => self.apply(&events),
+                    Some(Err(error)) => return Err(error),
+                    None => return Err(StoreError::Closed),
+                },
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! One object in the cache and one change of it: bytes, what selectors look at, shared encodings.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::{Bytes, BytesMut};
+use podwire_api::Kind;
+use podwire_api::selector::{FieldSelector, LabelSelector};
+use podwire_store::KeyValue;
+use serde_json::{Map, Value};
+
+use crate::codec;
+use crate::extract::Wanted;
+
+/// An object at one revision.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// The key in the store.
+    pub(crate) key: Arc<str>,
+    /// The revision of the write that made it.
+    pub(crate) revision: u64,
+    /// Stored JSON after its opening; see [`codec`].
+    pub(crate) tail: Bytes,
+    /// The labels.
+    pub(crate) labels: Map<String, Value>,
+    /// Selectable fields and their values.
+    pub(crate) fields: Vec<(&'static str, String)>,
+}
+
+impl Entry {
+    /// Reads what selectors need; an unreadable value is reported and gives `None`.
+    pub(crate) fn read(kind: &'static Kind, wanted: &Wanted, kv: &KeyValue) -> Option<Arc<Self>> {
+        let tail = codec::tail(kv).inspect_err(|error| report(kv, error)).ok()?;
+        let text = codec::json_text(kv).inspect_err(|error| report(kv, error)).ok()?;
+        let mut partial = wanted.read(text).inspect_err(|error| report(kv, error)).ok()?;
+        let fields = podwire_api::fields::selectable(kind, &partial);
+        let labels = match partial.get_mut("metadata").and_then(|m| m.get_mut("labels")).map(Value::take) {
+            Some(Value::Object(labels)) => labels,
+            _ => Map::new(),
+        };
+        Some(Arc::new(Self { key: kv.key.clone(), revision: kv.mod_revision, tail, labels, fields }))
+    }
+
+    /// The value of a selectable field.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        self.fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether both selectors choose this object.
+    pub(crate) fn matches(&self, labels: Option<&LabelSelector>, fields: Option<&FieldSelector>) -> bool {
+        labels.is_none_or(|selector| selector.matches(&self.labels))
+            && fields.is_none_or(|selector| selector.matches(|name| self.field(name).map(Into::into)))
+    }
+
+    /// Parses the whole object, as a client sees it.
+    pub(crate) fn decode(&self, kind: &Kind) -> Value {
+        let mut text = BytesMut::with_capacity(self.tail.len() + 128);
+        codec::write_object(&mut text, kind, self.revision, &self.tail);
+        serde_json::from_slice(&text).unwrap_or_else(|error| {
+            tracing::error!(key = %self.key, %error, "a cached object is not readable");
+            Value::Null
+        })
+    }
+
+    /// The length of its JSON, for estimates.
+    pub(crate) fn len(&self) -> usize {
+        self.tail.len() + 64
+    }
+}
+
+fn report(kv: &KeyValue, error: &dyn std::error::Error) {
+    tracing::error!(key = %kv.key, error = %crate::error_chain(error), "a stored object is not readable and is left out");
+}
+
+/// What a change did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChangeKind {
+    /// The object appeared.
+    Added,
+    /// It was there and is different now.
+    Modified,
+    /// It is gone; the entry is its last state at the deletion's revision.
+    Deleted,
+}
+
+impl ChangeKind {
+    /// The event type on the wire.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+        }
+    }
+}
+
+/// One change of one object, shared by all watchers.
+#[derive(Debug)]
+pub(crate) struct Change {
+    /// What happened.
+    pub(crate) kind: ChangeKind,
+    /// The object after the change.
+    pub(crate) entry: Arc<Entry>,
+    /// The object before it.
+    pub(crate) previous: Option<Arc<Entry>>,
+    /// When it was heard of, for trimming.
+    pub(crate) heard: tokio::time::Instant,
+    frames: [OnceLock<Bytes>; 3],
+}
+
+impl Change {
+    /// A change heard of now.
+    pub(crate) fn new(kind: ChangeKind, entry: Arc<Entry>, previous: Option<Arc<Entry>>) -> Self {
+        Self { kind, entry, previous, heard: tokio::time::Instant::now(), frames: Default::default() }
+    }
+
+    /// How a watcher with these selectors sees the change: entering is an addition, leaving a deletion.
+    pub(crate) fn seen_through(
+        &self,
+        labels: Option<&LabelSelector>,
+        fields: Option<&FieldSelector>,
+    ) -> Option<ChangeKind> {
+        if labels.is_none() && fields.is_none() {
+            return Some(self.kind);
+        }
+        let before = self.previous.as_ref().is_some_and(|entry| entry.matches(labels, fields));
+        let after = self.kind != ChangeKind::Deleted && self.entry.matches(labels, fields);
+        match (before, after) {
+            (false, true) => Some(ChangeKind::Added),
+            (true, true) => Some(ChangeKind::Modified),
+            (true, false) => Some(ChangeKind::Deleted),
+            (false, false) => None,
+        }
+    }
+
+    /// The object a watcher is shown: on leaving a selection its former state at the new revision.
+    pub(crate) fn shown(&self, seen: ChangeKind) -> (&Entry, u64) {
+        match (&self.previous, seen, self.kind) {
+            (Some(previous), ChangeKind::Deleted, ChangeKind::Modified) => (previous, self.entry.revision),
+            _ => (&self.entry, self.entry.revision),
+        }
+    }
+
+    /// The event as a line of JSON, encoded once for all who watch.
+    pub(crate) fn frame(&self, kind: &Kind, seen: ChangeKind) -> Bytes {
+        let slot = &self.frames[seen as usize];
+        slot.get_or_init(|| {
+            let (entry, revision) = self.shown(seen);
+            json_frame(kind, seen.as_str(), revision, &entry.tail)
+        })
+        .clone()
+    }
+}
+
+/// One line of a JSON watch stream.
+pub(crate) fn json_frame(kind: &Kind, event: &str, revision: u64, tail: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(tail.len() + 128);
+    out.extend_from_slice(b"{\"type\":\"");
+    out.extend_from_slice(event.as_bytes());
+    out.extend_from_slice(b"\",\"object\":");
+    codec::write_object(&mut out, kind, revision, tail);
+    out.extend_from_slice(b"}\n");
+    out.freeze()
+}

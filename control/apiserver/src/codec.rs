@@ -1,0 +1,151 @@
+//! How objects lie in the store, and how they are read back without parsing.
+//!
+//! A stored value is a four-byte header, `pw` + format + version, and the object as canonical JSON
+//! (sorted keys, no spaces) that has no `apiVersion`, `kind` or `metadata.resourceVersion` and begins
+//! with its metadata. A reader therefore puts the missing parts in front: no scan, no copy of the rest.
+
+use bytes::{Bytes, BytesMut};
+use podwire_api::Kind;
+use podwire_store::KeyValue;
+use serde_json::{Map, Value};
+
+/// Magic, format (`J`: canonical JSON) and version of a stored value.
+const HEADER: &[u8; 4] = b"pwJ\x01";
+/// What every stored JSON text begins with.
+const OPENING: &[u8] = b"{\"metadata\":{";
+
+/// Why stored bytes could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum CodecError {
+    /// The value does not begin as this server writes values.
+    #[error("the value of {key} has an unknown format")]
+    UnknownFormat {
+        /// The key.
+        key: String,
+    },
+    /// The JSON in it is broken.
+    #[error("the value of {key} is not readable")]
+    Json {
+        /// The key.
+        key: String,
+        /// What the parser said.
+        source: serde_json::Error,
+    },
+}
+
+/// Encodes an object for the store.
+pub(crate) fn encode(object: &Value) -> Bytes {
+    let mut out = Vec::with_capacity(1024);
+    out.extend_from_slice(HEADER);
+    out.extend_from_slice(OPENING);
+    let mut first = true;
+    let none = Map::new();
+    let metadata = object.get("metadata").and_then(Value::as_object).unwrap_or(&none);
+    for (key, value) in metadata.iter().filter(|(key, _)| *key != "resourceVersion") {
+        write_member(&mut out, key, value, &mut first);
+    }
+    out.push(b'}');
+    for (key, value) in object.as_object().unwrap_or(&none) {
+        if !matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
+            write_member(&mut out, key, value, &mut false);
+        }
+    }
+    out.push(b'}');
+    out.into()
+}
+
+fn write_member(out: &mut Vec<u8>, key: &str, value: &Value, first: &mut bool) {
+    if !std::mem::replace(first, false) {
+        out.push(b',');
+    }
+    serde_json::to_writer(&mut *out, key).expect("a string can be written to memory");
+    out.push(b':');
+    serde_json::to_writer(&mut *out, value).expect("a JSON value can be written to memory");
+}
+
+/// The part of a stored value that follows `{"metadata":{`.
+pub(crate) fn tail(kv: &KeyValue) -> Result<Bytes, CodecError> {
+    let start = HEADER.len() + OPENING.len();
+    let ours = kv.value.starts_with(HEADER) && kv.value[HEADER.len()..].starts_with(OPENING);
+    if !ours {
+        return Err(CodecError::UnknownFormat { key: kv.key.to_string() });
+    }
+    Ok(kv.value.slice(start..))
+}
+
+/// The JSON text of a stored value, still without its resource version.
+pub(crate) fn json_text(kv: &KeyValue) -> Result<&[u8], CodecError> {
+    match kv.value.strip_prefix(HEADER.as_slice()) {
+        Some(text) => Ok(text),
+        None => Err(CodecError::UnknownFormat { key: kv.key.to_string() }),
+    }
+}
+
+/// Writes an object as it stands in a list: without `apiVersion` and `kind`.
+pub(crate) fn write_item(out: &mut BytesMut, revision: u64, tail: &[u8]) {
+    out.extend_from_slice(OPENING);
+    write_version(out, revision, tail);
+}
+
+/// Writes an object as it stands alone.
+pub(crate) fn write_object(out: &mut BytesMut, kind: &Kind, revision: u64, tail: &[u8]) {
+    out.extend_from_slice(b"{\"kind\":\"");
+    out.extend_from_slice(kind.kind.as_bytes());
+    out.extend_from_slice(b"\",\"apiVersion\":\"");
+    out.extend_from_slice(kind.api_version().as_bytes());
+    out.extend_from_slice(b"\",");
+    out.extend_from_slice(&OPENING[1..]);
+    write_version(out, revision, tail);
+}
+
+fn write_version(out: &mut BytesMut, revision: u64, tail: &[u8]) {
+    out.extend_from_slice(b"\"resourceVersion\":\"");
+    out.extend_from_slice(revision.to_string().as_bytes());
+    out.extend_from_slice(if tail.first() == Some(&b'}') { b"\"" } else { b"\"," });
+    out.extend_from_slice(tail);
+}
+
+/// Parses a stored value into the object a client would see.
+pub(crate) fn decode(kind: &Kind, kv: &KeyValue) -> Result<Value, CodecError> {
+    let mut object: Value = serde_json::from_slice(json_text(kv)?)
+        .map_err(|source| CodecError::Json { key: kv.key.to_string(), source })?;
+    stamp(kind, &mut object, kv.mod_revision);
+    Ok(object)
+}
+
+/// Sets `apiVersion`, `kind` and the resource version.
+pub(crate) fn stamp(kind: &Kind, object: &mut Value, revision: u64) {
+    object["apiVersion"] = kind.api_version().into();
+    object["kind"] = kind.kind.into();
+    object["metadata"]["resourceVersion"] = revision.to_string().into();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn stored(object: &Value, revision: u64) -> KeyValue {
+        KeyValue { key: "/k".into(), value: encode(object), create_revision: 1, mod_revision: revision }
+    }
+
+    #[test]
+    fn a_reader_sees_the_revision_without_parsing() {
+        let kind = podwire_api::by_resource("", "v1", "configmaps").unwrap();
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"},
+            "metadata": {"name": "x", "resourceVersion": "3"}});
+        let kv = stored(&object, 42);
+        let mut out = BytesMut::new();
+        write_object(&mut out, kind, kv.mod_revision, &tail(&kv).unwrap());
+        let read: Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(read["metadata"], json!({"name": "x", "resourceVersion": "42"}));
+        assert_eq!((read["kind"].as_str(), read["data"]["a"].as_str()), (Some("ConfigMap"), Some("1")));
+        assert_eq!(decode(kind, &kv).unwrap(), read);
+    }
+
+    #[test]
+    fn foreign_bytes_are_refused() {
+        let kv = KeyValue { key: "/k".into(), value: "k8s\0".into(), create_revision: 1, mod_revision: 1 };
+        assert!(matches!(tail(&kv), Err(CodecError::UnknownFormat { .. })));
+    }
+}

@@ -1,0 +1,126 @@
+//! What the server needs to know, and how it is put together from that.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use podwire_store::{Store, StoreError};
+use tokio_util::sync::CancellationToken;
+
+use crate::admission::service::Allocator;
+use crate::cache::Caches;
+use crate::core::Core;
+use crate::handler::proxy::KubeletClient;
+use crate::pki::{Pki, PkiError};
+use crate::server::{ApiServer, Tls};
+use crate::token::{KeyError, Tokens};
+
+/// Everything an API server is made from.
+pub struct Config {
+    /// Where objects are kept.
+    pub store: Arc<dyn Store>,
+    /// The folder of keys and certificates; filled on first start.
+    pub pki_dir: PathBuf,
+    /// The address to listen on; port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// Host names and addresses clients use beside the usual ones.
+    pub extra_sans: Vec<String>,
+    /// First address and prefix length of the range service addresses come from.
+    pub service_cidr: (IpAddr, u8),
+    /// The issuer in service-account tokens.
+    pub token_issuer: String,
+}
+
+/// Why a server could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address is taken or not ours.
+    #[error("listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Keys or certificates.
+    #[error("prepare keys and certificates")]
+    Pki(#[from] PkiError),
+    /// The token key.
+    #[error("prepare service account tokens")]
+    TokenKey(#[from] KeyError),
+    /// The store.
+    #[error("read the stored objects")]
+    Store(#[from] StoreError),
+    /// The objects every cluster has.
+    #[error("create the objects every cluster has: {message}")]
+    Bootstrap {
+        /// What the server answered.
+        message: String,
+    },
+}
+
+impl Config {
+    /// A configuration with the usual values.
+    pub fn new(store: Arc<dyn Store>, pki_dir: PathBuf, listen: SocketAddr) -> Self {
+        Self {
+            store,
+            pki_dir,
+            listen,
+            extra_sans: Vec::new(),
+            service_cidr: (IpAddr::from([10, 96, 0, 0]), 16),
+            token_issuer: "https://kubernetes.default.svc.cluster.local".into(),
+        }
+    }
+
+    /// Binds the port, makes keys and certificates that are missing, and reads what is stored.
+    pub async fn build(self) -> Result<ApiServer, Error> {
+        let failed = |source| Error::Listen { address: self.listen, source };
+        let listener = tokio::net::TcpListener::bind(self.listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let pki = Arc::new(Pki::open(&self.pki_dir)?);
+        let services = Allocator::new(self.service_cidr.0, self.service_cidr.1);
+        let sans = server_names(address.ip(), services.first(), &self.extra_sans);
+        let tls = Tls::new(pki.clone(), sans)?;
+        let kubelets = KubeletClient::new(&pki)?;
+        let tokens = Tokens::new(&pki.token_key()?, self.token_issuer)?;
+        let caches = Caches::load(self.store.as_ref()).await?;
+        let shutdown = CancellationToken::new();
+        let core = Core {
+            store: self.store,
+            caches,
+            pki,
+            tokens,
+            kubelets,
+            advertised: address.to_string(),
+            services,
+            shutdown,
+        };
+        ApiServer::start(Arc::new(core), listener, address, tls).await
+    }
+}
+
+/// The names the serving certificate carries.
+fn server_names(address: IpAddr, service: IpAddr, extra: &[String]) -> Vec<String> {
+    let mut names: Vec<String> = [
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+        "localhost",
+        "127.0.0.1",
+    ]
+    .map(String::from)
+    .into();
+    names.push(service.to_string());
+    if !address.is_unspecified() {
+        names.push(address.to_string());
+    }
+    names.extend(extra.iter().cloned());
+    let mut unique = Vec::new();
+    for name in names {
+        if !unique.contains(&name) {
+            unique.push(name);
+        }
+    }
+    unique
+}

@@ -1,0 +1,91 @@
+//! What all handlers share: the store, the caches, the authority, the doors to the nodes.
+
+use std::sync::Arc;
+
+use podwire_api::Kind;
+use podwire_store::{KeyValue, Store};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::Caches;
+use crate::codec;
+use crate::handler::proxy::KubeletClient;
+use crate::pki::Pki;
+use crate::status::{ApiError, Result};
+use crate::token::Tokens;
+
+/// The shared heart of the server.
+pub(crate) struct Core {
+    /// Where objects live.
+    pub(crate) store: Arc<dyn Store>,
+    /// Their bytes in memory.
+    pub(crate) caches: Caches,
+    /// The certificate authority.
+    pub(crate) pki: Arc<Pki>,
+    /// Signs and checks service-account tokens.
+    pub(crate) tokens: Tokens,
+    /// Talks to kubelets.
+    pub(crate) kubelets: KubeletClient,
+    /// The address clients are told in discovery.
+    pub(crate) advertised: String,
+    /// Cluster addresses of services.
+    pub(crate) services: crate::admission::service::Allocator,
+    /// Ends watches.
+    pub(crate) shutdown: CancellationToken,
+}
+
+/// The key of an object.
+pub(crate) fn key(kind: &Kind, namespace: &str, name: &str) -> String {
+    if kind.namespaced {
+        format!("{}{namespace}/{name}", kind.storage_prefix)
+    } else {
+        format!("{}{name}", kind.storage_prefix)
+    }
+}
+
+impl Core {
+    /// The stored bytes of an object, or 404.
+    pub(crate) async fn stored(&self, kind: &'static Kind, namespace: &str, name: &str) -> Result<KeyValue> {
+        let key = key(kind, namespace, name);
+        self.store.get(&key).await?.ok_or_else(|| ApiError::not_found(kind, name))
+    }
+
+    /// A parsed object, or 404.
+    pub(crate) async fn object(&self, kind: &'static Kind, namespace: &str, name: &str) -> Result<Value> {
+        let kv = self.stored(kind, namespace, name).await?;
+        read(kind, &kv)
+    }
+}
+
+/// Parses stored bytes into the version of `kind`.
+pub(crate) fn read(kind: &Kind, kv: &KeyValue) -> Result<Value> {
+    let mut object =
+        codec::decode(kind, kv).map_err(|error| ApiError::internal(crate::error_chain(&error)))?;
+    to_version(kind, &mut object);
+    Ok(object)
+}
+
+/// Whether objects of this kind are stored in the shape of another one.
+pub(crate) fn is_converted(kind: &Kind) -> bool {
+    kind.group == "events.k8s.io"
+}
+
+/// Turns the stored shape into the one of `kind`.
+pub(crate) fn to_version(kind: &Kind, object: &mut Value) {
+    if is_converted(kind) {
+        crate::pending::convert::event_from_core(object);
+        object["apiVersion"] = kind.api_version().into();
+    }
+}
+
+/// Turns an object of `kind` into the stored shape.
+pub(crate) fn to_stored(kind: &Kind, object: &mut Value) {
+    if is_converted(kind) {
+        crate::pending::convert::event_to_core(object);
+    }
+}
+
+/// Finds a kind that the table must have.
+pub(crate) fn kind(group: &str, version: &str, resource: &str) -> &'static Kind {
+    podwire_api::by_resource(group, version, resource).expect("the kinds table has this kind")
+}

@@ -1,0 +1,165 @@
+//! From an authorized request to a response: one path for all kinds, branches only where kinds differ.
+
+pub(crate) mod bootstrap;
+pub(crate) mod create;
+pub(crate) mod decode;
+pub(crate) mod delete;
+pub(crate) mod list;
+pub(crate) mod options;
+pub(crate) mod patch;
+pub(crate) mod pods;
+pub(crate) mod proxy;
+pub(crate) mod render;
+pub(crate) mod review;
+pub(crate) mod root;
+pub(crate) mod scale;
+pub(crate) mod tokens;
+pub(crate) mod update;
+pub(crate) mod watch;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use podwire_api::Kind;
+
+use crate::body::{Body, Response};
+use crate::core::Core;
+use crate::identity::Identity;
+use crate::negotiate::{self, Encoding, Representation, Shape};
+use crate::query::Query;
+use crate::request::ResourceInfo;
+use crate::service::read_body;
+use crate::status::{ApiError, Result};
+
+/// Larger bodies are refused.
+pub(crate) const BODY_LIMIT: usize = 3 << 20;
+
+/// One request about a resource, on its way through a handler.
+pub(crate) struct Call {
+    pub(crate) core: Arc<Core>,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) kind: &'static Kind,
+    pub(crate) target: ResourceInfo,
+    pub(crate) verb: &'static str,
+    pub(crate) query: Query,
+    pub(crate) parts: http::request::Parts,
+    /// Behind a lock only so that calls can be shared between threads; nobody ever waits for it.
+    pub(crate) body: std::sync::Mutex<Option<Body>>,
+    pub(crate) upgrade: Option<hyper::upgrade::OnUpgrade>,
+    /// Become `Warning` headers.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Call {
+    /// The representation the client wants.
+    pub(crate) fn representation(&self) -> Result<Representation> {
+        negotiate::choose(&self.parts.headers, self.query.get("pretty"), |encoding, shape| {
+            shape == Shape::Object || encoding != Encoding::Protobuf
+        })
+    }
+
+    /// The whole body.
+    pub(crate) async fn bytes(&mut self) -> Result<Bytes> {
+        let body = self.body.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        match body {
+            Some(body) => read_body(body, BODY_LIMIT).await,
+            None => Ok(Bytes::new()),
+        }
+    }
+
+    /// The namespace, the empty string for kinds without one.
+    pub(crate) fn namespace(&self) -> &str {
+        if self.kind.namespaced { &self.target.namespace } else { "" }
+    }
+
+    /// The name in the URL.
+    pub(crate) fn name(&self) -> &str {
+        &self.target.name
+    }
+
+    /// Adds the collected warnings to a response.
+    fn warn(&self, mut response: Response) -> Response {
+        for warning in &self.warnings {
+            let text = warning.replace('\\', "\\\\").replace('"', "\\\"");
+            if let Ok(value) = http::HeaderValue::from_str(&format!("299 - \"{text}\"")) {
+                response.headers_mut().append(http::header::WARNING, value);
+            }
+        }
+        response
+    }
+}
+
+/// Chooses the handler of a call.
+pub(crate) fn dispatch(call: Call) -> BoxFuture<'static, Result<Response>> {
+    Box::pin(run(call))
+}
+
+async fn run(mut call: Call) -> Result<Response> {
+    check_scope(&call)?;
+    check_verb(&call)?;
+    let answer = choose(&mut call);
+    let result = answer.await;
+    result.map(|response| call.warn(response))
+}
+
+/// The handler of a subresource and verb.
+fn choose(call: &mut Call) -> BoxFuture<'_, Result<Response>> {
+    match call.target.subresource.as_str() {
+        "" if call.kind.storage_prefix.is_empty() => Box::pin(review::answer(call)),
+        "" | "status" | "ephemeralcontainers" | "resize" | "approval" | "finalize" => object(call),
+        "scale" => Box::pin(scale::answer(call)),
+        "binding" => Box::pin(pods::bind(call)),
+        "eviction" => Box::pin(pods::evict(call)),
+        "token" => Box::pin(tokens::request(call)),
+        "log" | "exec" | "attach" | "portforward" => Box::pin(proxy::answer(call)),
+        _ => Box::pin(async { Ok(root::page_not_found()) }),
+    }
+}
+
+/// The handler of an object or of a part of it.
+fn object(call: &mut Call) -> BoxFuture<'_, Result<Response>> {
+    match call.verb {
+        "get" => Box::pin(list::get(call)),
+        "list" => Box::pin(list::list(call)),
+        "watch" => Box::pin(watch::watch(call)),
+        "create" => Box::pin(create::create(call)),
+        "update" => Box::pin(update::update(call)),
+        "patch" => Box::pin(patch::patch(call)),
+        "delete" => Box::pin(delete::delete(call)),
+        "deletecollection" => Box::pin(delete::delete_collection(call)),
+        _ => Box::pin(async { Err(ApiError::method_not_allowed()) }),
+    }
+}
+
+fn check_scope(call: &Call) -> Result<()> {
+    let page = ApiError::new(
+        http::StatusCode::NOT_FOUND,
+        "NotFound",
+        "the server could not find the requested resource",
+    );
+    let (target, kind) = (&call.target, call.kind);
+    let in_namespace = !target.namespace.is_empty() && kind.resource != "namespaces";
+    if in_namespace && !kind.namespaced {
+        return Err(page);
+    }
+    let across = kind.namespaced && target.namespace.is_empty();
+    if across && !matches!(call.verb, "list" | "watch") {
+        return if call.verb == "get" { Err(page) } else { Err(ApiError::method_not_allowed()) };
+    }
+    Ok(())
+}
+
+fn check_verb(call: &Call) -> Result<()> {
+    let verbs = match call.target.subresource.as_str() {
+        "" => call.kind.verbs,
+        name => match call.kind.subresource(name) {
+            Some(subresource) => subresource.verbs,
+            None => {
+                let message = "the server could not find the requested resource";
+                return Err(ApiError::new(http::StatusCode::NOT_FOUND, "NotFound", message));
+            }
+        },
+    };
+    if verbs.contains(&call.verb) { Ok(()) } else { Err(ApiError::method_not_allowed()) }
+}

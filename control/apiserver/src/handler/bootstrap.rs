@@ -1,0 +1,64 @@
+//! The objects every cluster has from the first moment.
+
+use crate::pending::apply;
+use serde_json::{Value, json};
+
+use super::create::Insert;
+use super::options::{FieldValidation, WriteOptions};
+use crate::core::{self, Core};
+use crate::identity::Identity;
+use crate::status::Result;
+
+/// Creates what is missing; what is there stays as it is.
+pub(crate) async fn run(core: &Core) -> Result<()> {
+    for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+        ensure(core, "", "namespaces", json!({"metadata": {"name": name}})).await?;
+    }
+    for (name, value, description) in [
+        ("system-cluster-critical", 2_000_000_000_u32, "for pods the cluster cannot work without"),
+        ("system-node-critical", 2_000_001_000, "for pods their node cannot work without"),
+    ] {
+        let class = json!({"metadata": {"name": name}, "value": value, "description": description});
+        ensure(core, "scheduling.k8s.io", "priorityclasses", class).await?;
+    }
+    // The controllers would make these a moment later; the first pod need not wait for them.
+    for namespace in ["default", "kube-system"] {
+        let account = json!({"metadata": {"name": "default", "namespace": namespace}});
+        ensure(core, "", "serviceaccounts", account).await?;
+    }
+    let service = json!({
+        "metadata": {"name": "kubernetes", "namespace": "default",
+                     "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {"type": "ClusterIP", "clusterIP": core.services.first().to_string(), "sessionAffinity": "None",
+                 "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port(core)}]},
+    });
+    ensure(core, "", "services", service).await
+}
+
+fn port(core: &Core) -> u16 {
+    core.advertised.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(6443)
+}
+
+async fn ensure(core: &Core, group: &str, resource: &str, mut object: Value) -> Result<()> {
+    let kind = core::kind(group, "v1", resource);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let key = core::key(kind, &text(&object["metadata"]["namespace"]), &text(&object["metadata"]["name"]));
+    if core.caches.of(kind).get(&key).is_some() {
+        return Ok(());
+    }
+    object["apiVersion"] = kind.api_version().into();
+    object["kind"] = kind.kind.into();
+    let options = WriteOptions {
+        dry_run: false,
+        validation: FieldValidation::Ignore,
+        manager: "podwire".into(),
+        manager_given: true,
+    };
+    let identity = Identity::new("system:apiserver", &["system:masters"]);
+    let insert =
+        Insert { core, identity: &identity, kind, options: &options, operation: apply::Operation::Update };
+    match insert.run(object).await {
+        Err(error) if error.reason != "AlreadyExists" => Err(error),
+        _ => Ok(()),
+    }
+}

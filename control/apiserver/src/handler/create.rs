@@ -1,0 +1,252 @@
+//! Creating objects.
+
+use crate::pending::{apply, validate};
+use bytes::Bytes;
+use http::StatusCode;
+use podwire_api::{Kind, defaults, strategy};
+use podwire_store::{Guard, KeyValue, Op, Outcome};
+use serde_json::Value;
+
+use super::options::WriteOptions;
+use super::{Call, decode, render};
+use crate::admission;
+use crate::body::Response;
+use crate::codec;
+use crate::core::{self, Core};
+use crate::identity::Identity;
+use crate::status::{ApiError, Result};
+
+/// Letters and digits of generated names: none that make words, none that look alike.
+const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+/// A generated name is tried this often before giving up.
+const ATTEMPTS: usize = 8;
+/// How long events are kept.
+const EVENT_LIFE: std::time::Duration = std::time::Duration::from_secs(3600);
+
+/// Creates what the body describes.
+pub(crate) async fn create(call: &mut Call) -> Result<Response> {
+    let rep = call.representation()?;
+    let options = WriteOptions::read(call, "CreateOptions")?;
+    let bytes = call.bytes().await?;
+    let kind = call.kind;
+    let mut object = decode::object(call, kind, &bytes, options.validation)?;
+    check_namespace(kind, call.namespace(), &mut object)?;
+    let write = Insert {
+        core: &call.core,
+        identity: &call.identity,
+        kind,
+        options: &options,
+        operation: apply::Operation::Update,
+    };
+    match write.run(object).await? {
+        Inserted::Stored(kv) => render::stored(call, StatusCode::CREATED, rep, &kv),
+        Inserted::Dry(object) => Ok(render::object(call, StatusCode::CREATED, rep, object)),
+    }
+}
+
+/// The namespace of the body must be the one of the URL; an absent one is filled in.
+pub(crate) fn check_namespace(kind: &Kind, namespace: &str, object: &mut Value) -> Result<()> {
+    let given = object["metadata"]["namespace"].as_str().unwrap_or_default();
+    if !kind.namespaced {
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.remove("namespace");
+        }
+        return Ok(());
+    }
+    if given.is_empty() {
+        object["metadata"]["namespace"] = namespace.into();
+        return Ok(());
+    }
+    if given == namespace {
+        return Ok(());
+    }
+    Err(ApiError::bad_request(
+        "the namespace of the provided object does not match the namespace sent on the request",
+    ))
+}
+
+/// What became of a creation.
+pub(crate) enum Inserted {
+    /// It is stored.
+    Stored(KeyValue),
+    /// It would have been.
+    Dry(Value),
+}
+
+/// One creation, by a client or by the server itself.
+pub(crate) struct Insert<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) identity: &'a Identity,
+    pub(crate) kind: &'static Kind,
+    pub(crate) options: &'a WriteOptions,
+    pub(crate) operation: apply::Operation,
+}
+
+impl Insert<'_> {
+    /// Defaults, admission, validation, one transaction.
+    pub(crate) async fn run(&self, mut object: Value) -> Result<Inserted> {
+        let kind = self.kind;
+        if object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !version.is_empty()) {
+            let message = "resourceVersion should not be set on objects to be created";
+            return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", message));
+        }
+        defaults::apply(kind, &mut object);
+        let generated = name_it(&mut object);
+        admission::create(self.core, self.identity, kind, &mut object).await?;
+        fill_metadata(&mut object);
+        strategy::prepare_create(kind, &mut object);
+        self.track(&mut object);
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let errors = validate::create(kind, &object);
+        if !errors.is_empty() {
+            return Err(ApiError::invalid(kind, &name, &errors));
+        }
+        self.store(object, generated).await
+    }
+
+    fn track(&self, object: &mut Value) {
+        if self.operation == apply::Operation::Apply {
+            return;
+        }
+        let writer = apply::Writer {
+            manager: &self.options.manager,
+            operation: apply::Operation::Update,
+            subresource: "",
+            time: jiff::Timestamp::now(),
+        };
+        apply::track_update(self.kind, None, object, &writer);
+    }
+
+    async fn store(&self, mut object: Value, generated: Option<String>) -> Result<Inserted> {
+        let kind = self.kind;
+        for attempt in 1.. {
+            let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+            let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let key = core::key(kind, namespace, &name);
+            let value = encode(kind, &object);
+            let conflict = if self.options.dry_run {
+                match self.core.store.get(&key).await? {
+                    None => return Ok(Inserted::Dry(object)),
+                    found => found,
+                }
+            } else {
+                let ttl = (kind.resource == "events").then_some(EVENT_LIFE);
+                let op = Op::Put { value: value.clone(), ttl };
+                match self.core.store.txn(&key, Guard::Absent, op).await? {
+                    Outcome::Committed { revision, .. } => {
+                        let key = key.into();
+                        return Ok(Inserted::Stored(KeyValue {
+                            key,
+                            value,
+                            create_revision: revision,
+                            mod_revision: revision,
+                        }));
+                    }
+                    Outcome::Conflict { current } => current,
+                }
+            };
+            match &generated {
+                Some(base) if attempt < ATTEMPTS => object["metadata"]["name"] = generate(base).into(),
+                _ => return Err(taken(kind, &name, conflict.as_ref())),
+            }
+        }
+        unreachable!("the loop returns")
+    }
+}
+
+fn taken(kind: &Kind, name: &str, found: Option<&KeyValue>) -> ApiError {
+    let deleting = found
+        .and_then(|kv| codec::decode(kind, kv).ok())
+        .is_some_and(|object| object["metadata"]["deletionTimestamp"].is_string());
+    ApiError::already_exists(kind, name, deleting)
+}
+
+/// The bytes to store, in the shape they are stored in.
+pub(crate) fn encode(kind: &Kind, object: &Value) -> Bytes {
+    if !core::is_converted(kind) {
+        return codec::encode(object);
+    }
+    let mut stored = object.clone();
+    core::to_stored(kind, &mut stored);
+    codec::encode(&stored)
+}
+
+/// Gives an object without a name one that begins with its `generateName`; returns that beginning.
+fn name_it(object: &mut Value) -> Option<String> {
+    let named = object["metadata"]["name"].as_str().is_some_and(|name| !name.is_empty());
+    let base =
+        object["metadata"]["generateName"].as_str().filter(|base| !base.is_empty() && !named)?.to_owned();
+    object["metadata"]["name"] = generate(&base).into();
+    Some(base)
+}
+
+/// A name from its beginning and five characters.
+fn generate(base: &str) -> String {
+    let cut = base.char_indices().map(|(at, _)| at).take_while(|at| *at <= 58).last().unwrap_or(0);
+    let base = if base.len() > 58 { &base[..cut] } else { base };
+    format!("{base}{}", random_suffix())
+}
+
+/// Five characters that make a name different from all others.
+pub(crate) fn random_suffix() -> String {
+    let mut raw = [0_u8; 5];
+    random(&mut raw);
+    raw.iter().map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()])).collect()
+}
+
+fn random(raw: &mut [u8]) {
+    use ring::rand::SecureRandom;
+    ring::rand::SystemRandom::new().fill(raw).expect("the system gives randomness");
+}
+
+/// A random (version 4) uid.
+pub(crate) fn new_uid() -> String {
+    let mut raw = [0_u8; 16];
+    random(&mut raw);
+    raw[6] = raw[6] & 0x0f | 0x40;
+    raw[8] = raw[8] & 0x3f | 0x80;
+    let hex: String = raw.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+/// Now, as Kubernetes writes times.
+pub(crate) fn now() -> String {
+    timestamp(jiff::Timestamp::now())
+}
+
+/// A time in whole seconds.
+pub(crate) fn timestamp(time: jiff::Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// The fields only the server sets.
+fn fill_metadata(object: &mut Value) {
+    object["metadata"]["uid"] = new_uid().into();
+    object["metadata"]["creationTimestamp"] = now().into();
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
+            metadata.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_names_fit_a_label() {
+        let long = "x".repeat(80);
+        assert_eq!(generate(&long).len(), 63);
+        assert!(generate("web-").starts_with("web-"));
+        assert_eq!(generate("web-").len(), 9);
+        assert_ne!(generate("web-"), generate("web-"));
+    }
+
+    #[test]
+    fn uids_are_random_and_of_version_four() {
+        let uid = new_uid();
+        assert_eq!((uid.len(), &uid[14..15]), (36, "4"));
+        assert_ne!(uid, new_uid());
+    }
+}

@@ -1,0 +1,293 @@
+//! Deleting: at once, after a grace period, or when the last finalizer is gone.
+
+use http::StatusCode;
+use podwire_api::Kind;
+use podwire_store::{Guard, KeyValue, Op, Outcome};
+use serde_json::{Value, json};
+
+use super::create::{encode, timestamp};
+use super::options::DeleteOptions;
+use super::update::{self, Changed, bump_generation, precondition};
+use super::{Call, list, render};
+use crate::admission;
+use crate::body::Response;
+use crate::core::{self, Core};
+use crate::identity::Identity;
+use crate::status::{self, ApiError, Result};
+
+const ATTEMPTS: usize = 10;
+
+/// Deletes one object.
+pub(crate) async fn delete(call: &mut Call) -> Result<Response> {
+    let rep = call.representation()?;
+    let options = DeleteOptions::read(call).await?;
+    let deletion = Deletion {
+        core: &call.core,
+        identity: &call.identity,
+        kind: call.kind,
+        namespace: call.namespace(),
+        name: call.name(),
+    };
+    let removed = deletion.run(&options).await?;
+    let object = match removed {
+        Removed::Later(kv) => return render::stored(call, StatusCode::OK, rep, &kv),
+        Removed::Gone(object) => object,
+    };
+    if returns_object(call.kind) {
+        return Ok(render::object(call, StatusCode::OK, rep, object));
+    }
+    let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+    let success = status::success(call.kind, call.name(), uid);
+    Ok(crate::body::json(StatusCode::OK, &success))
+}
+
+/// Kinds whose deletion answers with the object.
+fn returns_object(kind: &Kind) -> bool {
+    matches!(
+        (kind.group, kind.resource),
+        ("", "pods" | "persistentvolumeclaims" | "persistentvolumes" | "services" | "podtemplates")
+            | ("", "resourcequotas" | "serviceaccounts")
+            | ("resource.k8s.io", _)
+            | ("storage.k8s.io", _)
+    )
+}
+
+/// Deletes all objects of a collection that the selectors choose.
+pub(crate) async fn delete_collection(call: &mut Call) -> Result<Response> {
+    let rep = call.representation()?;
+    let options = DeleteOptions::read(call).await?;
+    let listed = list::select_all(call).await?;
+    let mut objects = Vec::with_capacity(listed.entries.len());
+    for entry in &listed.entries {
+        let name = entry.field("metadata.name").unwrap_or_default();
+        let namespace = entry.field("metadata.namespace").unwrap_or_default();
+        let deletion =
+            Deletion { core: &call.core, identity: &call.identity, kind: call.kind, namespace, name };
+        match deletion.run(&options).await {
+            Ok(Removed::Later(kv)) => objects.push(core::read(call.kind, &kv)?),
+            Ok(Removed::Gone(object)) => objects.push(object),
+            Err(error) if error.code == StatusCode::NOT_FOUND => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(list::respond_objects(call, rep, listed.revision, objects))
+}
+
+/// What a deletion did.
+pub(crate) enum Removed {
+    /// The object is marked and will go when its time or its finalizers have run out.
+    Later(KeyValue),
+    /// It is gone; this was its last state.
+    Gone(Value),
+}
+
+/// The next step of a deletion.
+enum Step {
+    /// Nothing to do: it is on its way out already.
+    Pending,
+    /// Write this state.
+    Mark(Value),
+    /// Remove it.
+    Remove(Value),
+}
+
+/// One deletion.
+pub(crate) struct Deletion<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) identity: &'a Identity,
+    pub(crate) kind: &'static Kind,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+}
+
+impl Deletion<'_> {
+    /// Deletes, again from the start when somebody else wrote in between.
+    pub(crate) async fn run(&self, options: &DeleteOptions) -> Result<Removed> {
+        let mut stored = self.core.stored(self.kind, self.namespace, self.name).await?;
+        for _ in 0..ATTEMPTS {
+            let object = core::read(self.kind, &stored)?;
+            self.check(options, &object, &stored)?;
+            admission::delete(self.identity, self.kind, &object)?;
+            let outcome = match plan(self.kind, object, options, jiff::Timestamp::now()) {
+                Step::Pending => return Ok(Removed::Later(stored)),
+                Step::Mark(object) if options.dry_run => return Ok(Removed::Gone(object)),
+                Step::Remove(object) if options.dry_run => return Ok(Removed::Gone(object)),
+                Step::Mark(object) => {
+                    match update::put(self.core, &stored, encode(self.kind, &object)).await? {
+                        Ok(Changed::Stored(kv)) => return Ok(Removed::Later(kv)),
+                        Ok(Changed::Object(object)) => return Ok(Removed::Gone(object)),
+                        Err(current) => current,
+                    }
+                }
+                Step::Remove(object) => {
+                    let guard = Guard::ModRevision(stored.mod_revision);
+                    match self.core.store.txn(&stored.key, guard, Op::Delete).await? {
+                        Outcome::Committed { .. } => {
+                            admission::deleted(self.core, self.kind, &object);
+                            return Ok(Removed::Gone(object));
+                        }
+                        Outcome::Conflict { current } => current,
+                    }
+                }
+            };
+            stored = outcome.ok_or_else(|| ApiError::not_found(self.kind, self.name))?;
+        }
+        Err(ApiError::modified(self.kind, self.name))
+    }
+
+    fn check(&self, options: &DeleteOptions, object: &Value, stored: &KeyValue) -> Result<()> {
+        let metadata = &object["metadata"];
+        let pairs =
+            [("UID", &options.uid, "uid"), ("ResourceVersion", &options.resource_version, "resourceVersion")];
+        for (what, wanted, field) in pairs {
+            let found = metadata[field].as_str().unwrap_or_default();
+            if let Some(wanted) = wanted.as_deref().filter(|wanted| *wanted != found) {
+                let why = precondition(what, wanted, found, &stored.key);
+                return Err(ApiError::conflict(self.kind, self.name, &why));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Decides what deleting means for an object as it is now.
+fn plan(kind: &Kind, mut object: Value, options: &DeleteOptions, now: jiff::Timestamp) -> Step {
+    let finalizers_changed = propagate(&mut object, options.propagation.as_deref());
+    let held = object["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty())
+        || (kind.resource == "namespaces"
+            && object["spec"]["finalizers"].as_array().is_some_and(|l| !l.is_empty()));
+    if object["metadata"]["deletionTimestamp"].is_string() {
+        return plan_again(object, options, held, finalizers_changed);
+    }
+    let grace = if kind.is("", "Pod") { pod_grace(&object, options.grace) } else { 0 };
+    if grace == 0 && !held {
+        return Step::Remove(object);
+    }
+    object["metadata"]["deletionTimestamp"] = timestamp(now + jiff::SignedDuration::from_secs(grace)).into();
+    object["metadata"]["deletionGracePeriodSeconds"] = grace.into();
+    if kind.resource == "namespaces" {
+        object["status"]["phase"] = "Terminating".into();
+    }
+    bump_generation(&mut object);
+    Step::Mark(object)
+}
+
+/// A second deletion can only make it sooner.
+fn plan_again(mut object: Value, options: &DeleteOptions, held: bool, finalizers_changed: bool) -> Step {
+    let current = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+    if current == 0 {
+        return match (held, finalizers_changed) {
+            (false, _) => Step::Remove(object),
+            (true, true) => Step::Mark(object),
+            (true, false) => Step::Pending,
+        };
+    }
+    let Some(wanted) = options.grace.map(|grace| if grace < 0 { 1 } else { grace }).filter(|g| *g < current)
+    else {
+        return Step::Pending;
+    };
+    if wanted == 0 && !held {
+        return Step::Remove(object);
+    }
+    let due = object["metadata"]["deletionTimestamp"]
+        .as_str()
+        .and_then(|text| text.parse::<jiff::Timestamp>().ok());
+    if let Some(due) = due {
+        let sooner = due - jiff::SignedDuration::from_secs(current - wanted);
+        object["metadata"]["deletionTimestamp"] = timestamp(sooner).into();
+    }
+    object["metadata"]["deletionGracePeriodSeconds"] = wanted.into();
+    Step::Mark(object)
+}
+
+/// How long a pod may take: nothing to wait for when it never ran or has ended.
+fn pod_grace(pod: &Value, asked: Option<i64>) -> i64 {
+    let unscheduled = pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
+    let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    if unscheduled || ended {
+        return 0;
+    }
+    let grace = asked.or_else(|| pod["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(0);
+    if grace < 0 { 1 } else { grace }
+}
+
+/// Sets the finalizers by which the garbage collector knows what to do with dependents.
+fn propagate(object: &mut Value, policy: Option<&str>) -> bool {
+    let Some(policy) = policy else { return false };
+    let wanted = match policy {
+        "Foreground" => Some("foregroundDeletion"),
+        "Orphan" => Some("orphan"),
+        _ => None,
+    };
+    let before = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    let mut after: Vec<Value> = before
+        .iter()
+        .filter(|name| !matches!(name.as_str(), Some("foregroundDeletion" | "orphan")))
+        .cloned()
+        .collect();
+    after.extend(wanted.map(Value::from));
+    if after == before {
+        return false;
+    }
+    if after.is_empty() {
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.remove("finalizers");
+        }
+    } else {
+        object["metadata"]["finalizers"] = json!(after);
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(node: &str, phase: &str) -> Value {
+        json!({"metadata": {"name": "p", "generation": 1}, "spec": {"nodeName": node, "terminationGracePeriodSeconds": 30},
+               "status": {"phase": phase}})
+    }
+
+    fn now() -> jiff::Timestamp {
+        "2026-01-01T00:00:00Z".parse().unwrap()
+    }
+
+    fn kind() -> &'static Kind {
+        podwire_api::by_resource("", "v1", "pods").unwrap()
+    }
+
+    #[test]
+    fn a_pod_nobody_runs_goes_at_once_and_a_running_one_gets_its_grace() {
+        assert!(matches!(
+            plan(kind(), pod("", "Pending"), &DeleteOptions::default(), now()),
+            Step::Remove(_)
+        ));
+        assert!(matches!(
+            plan(kind(), pod("n", "Succeeded"), &DeleteOptions::default(), now()),
+            Step::Remove(_)
+        ));
+        let Step::Mark(marked) = plan(kind(), pod("n", "Running"), &DeleteOptions::default(), now()) else {
+            panic!("a running pod is not removed at once")
+        };
+        assert_eq!(marked["metadata"]["deletionTimestamp"], "2026-01-01T00:00:30Z");
+        assert_eq!(marked["metadata"]["generation"], 2);
+        let sooner = DeleteOptions { grace: Some(5), ..DeleteOptions::default() };
+        let Step::Mark(again) = plan(kind(), marked.clone(), &sooner, now()) else { panic!("not shortened") };
+        assert_eq!(again["metadata"]["deletionTimestamp"], "2026-01-01T00:00:05Z");
+        let later = DeleteOptions { grace: Some(60), ..DeleteOptions::default() };
+        assert!(matches!(plan(kind(), again.clone(), &later, now()), Step::Pending));
+        let force = DeleteOptions { grace: Some(0), ..DeleteOptions::default() };
+        assert!(matches!(plan(kind(), again, &force, now()), Step::Remove(_)));
+    }
+
+    #[test]
+    fn finalizers_hold_an_object_and_propagation_sets_them() {
+        let kind = podwire_api::by_resource("", "v1", "configmaps").unwrap();
+        let foreground = DeleteOptions { propagation: Some("Foreground".into()), ..DeleteOptions::default() };
+        let Step::Mark(marked) = plan(kind, json!({"metadata": {"name": "x"}}), &foreground, now()) else {
+            panic!("foreground deletion waits")
+        };
+        assert_eq!(marked["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+        assert_eq!(marked["metadata"]["deletionGracePeriodSeconds"], 0);
+    }
+}

@@ -1,0 +1,457 @@
+//! Reading: one object, or the objects of a collection, page by page.
+
+use std::sync::Arc;
+
+use crate::pending::protobuf;
+use crate::pending::validate::{Cause, FieldError};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::BytesMut;
+use http::StatusCode;
+use podwire_api::Kind;
+use podwire_api::selector::{FieldSelector, LabelSelector};
+use serde_json::{Map, Value, json};
+
+use super::{Call, render};
+use crate::body::{Response, respond};
+use crate::cache::{Entry, Scope};
+use crate::codec;
+use crate::core;
+use crate::negotiate::{Encoding, PROTOBUF, Representation, Shape};
+use crate::status::{ApiError, Result};
+
+/// What upstream says about a page whose revision is forgotten.
+const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. \
+You can start a new list without the continue parameter, or use the continue token in this response to retrieve \
+the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that \
+were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
+
+/// One object.
+pub(crate) async fn get(call: &mut Call) -> Result<Response> {
+    let rep = call.representation()?;
+    let kv = call.core.stored(call.kind, call.namespace(), call.name()).await?;
+    render::stored(call, StatusCode::OK, rep, &kv)
+}
+
+/// Which objects of a collection a request is about.
+pub(crate) struct Selection {
+    pub(crate) scope: Scope,
+    pub(crate) labels: Option<LabelSelector>,
+    pub(crate) fields: Option<FieldSelector>,
+}
+
+impl Selection {
+    /// Reads the selectors of a request.
+    pub(crate) fn read(call: &Call) -> Result<Self> {
+        let bad = |error: &dyn std::fmt::Display| ApiError::bad_request(error.to_string());
+        let labels =
+            match call.query.text("labelSelector") {
+                Some(text) => Some(LabelSelector::parse(text).map_err(|error| {
+                    ApiError::bad_request(format!("unable to parse requirement: {error}"))
+                })?),
+                None => None,
+            };
+        let mut fields = None;
+        if let Some(text) = call.query.text("fieldSelector") {
+            let mut selector = FieldSelector::parse(text).map_err(|error| bad(&error))?;
+            selector.check(call.kind).map_err(|error| bad(&error))?;
+            fields = Some(stored_fields(call.kind, selector, text)?);
+        }
+        let scope = scope(call, fields.as_ref());
+        Ok(Self { scope, labels, fields })
+    }
+
+    /// Whether nothing was selected beyond the namespace.
+    fn is_everything(&self) -> bool {
+        self.labels.is_none() && self.fields.is_none()
+    }
+
+    /// Whether an entry is chosen.
+    pub(crate) fn takes(&self, entry: &Entry) -> bool {
+        entry.matches(self.labels.as_ref(), self.fields.as_ref())
+    }
+}
+
+/// Selectors on a kind that is stored in another shape speak of that shape's fields.
+fn stored_fields(kind: &Kind, selector: FieldSelector, text: &str) -> Result<FieldSelector> {
+    if !core::is_converted(kind) {
+        return Ok(selector);
+    }
+    let stored =
+        text.replace("regarding.", "involvedObject.").replace("reportingController", "reportingComponent");
+    FieldSelector::parse(&stored).map_err(|error| ApiError::bad_request(error.to_string()))
+}
+
+fn scope(call: &Call, fields: Option<&FieldSelector>) -> Scope {
+    let equal = |name: &str| {
+        let requirements = fields.map(FieldSelector::requirements).unwrap_or_default();
+        requirements.iter().find(|r| r.equals && r.field == name).map(|r| r.value.clone())
+    };
+    let namespace = match call.namespace() {
+        "" => equal("metadata.namespace").filter(|_| call.kind.namespaced).unwrap_or_default(),
+        namespace => namespace.to_owned(),
+    };
+    let prefix = call.kind.storage_prefix;
+    let prefix = if namespace.is_empty() { prefix.to_owned() } else { format!("{prefix}{namespace}/") };
+    let single = !namespace.is_empty() || !call.kind.namespaced;
+    let key = equal("metadata.name").filter(|_| single).map(|name| core::key(call.kind, &namespace, &name));
+    Scope { prefix, node: equal("spec.nodeName").filter(|node| !node.is_empty()), key }
+}
+
+/// Where a list stands in time and how much of it is wanted.
+struct Page {
+    limit: Option<usize>,
+    /// Revision and first key of a further page.
+    from: Option<(i64, String)>,
+    version: Option<u64>,
+    exact: bool,
+}
+
+impl Page {
+    fn read(call: &Call) -> Result<Self> {
+        let query = &call.query;
+        check_options(call)?;
+        let limit = query.number("limit")?.filter(|limit| *limit > 0);
+        let limit = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        let version = resource_version(query.text("resourceVersion"))?;
+        let mut from = None;
+        if let Some(token) = query.text("continue") {
+            if version.is_some_and(|version| version > 0) {
+                return Err(ApiError::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ));
+            }
+            from = Some(decode_token(token)?);
+        }
+        let exact = query.text("resourceVersionMatch") == Some("Exact")
+            || (query.text("resourceVersionMatch").is_none()
+                && limit.is_some()
+                && version.is_some_and(|v| v > 0));
+        Ok(Self { limit, from, version, exact })
+    }
+}
+
+/// Parses a resource version as clients give them.
+pub(crate) fn resource_version(text: Option<&str>) -> Result<Option<u64>> {
+    let Some(text) = text else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| {
+        ApiError::bad_request(format!(
+            "resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
+        ))
+    })
+}
+
+fn forbidden(field: &str, why: &str) -> FieldError {
+    FieldError { reason: Cause::Forbidden, field: field.into(), message: format!("Forbidden: {why}") }
+}
+
+/// The rules about combinations of list and watch options.
+pub(crate) fn check_options(call: &Call) -> Result<()> {
+    let query = &call.query;
+    let (matching, version) = (query.text("resourceVersionMatch"), query.text("resourceVersion"));
+    let initial = query.get("sendInitialEvents").is_some();
+    let watch = call.verb == "watch";
+    let mut errors = Vec::new();
+    if watch {
+        if initial && matching != Some("NotOlderThan") {
+            errors.push(forbidden(
+                "resourceVersionMatch",
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ));
+        } else if matching.is_some() && !initial {
+            errors.push(forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            ));
+        }
+    } else {
+        if initial {
+            errors.push(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+        }
+        if let Some(matching) = matching {
+            let field = "resourceVersionMatch";
+            if version.is_none() {
+                errors.push(forbidden(
+                    field,
+                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                ));
+            }
+            if query.text("continue").is_some() {
+                errors.push(forbidden(field, "resourceVersionMatch is forbidden when continue is provided"));
+            }
+            if !matches!(matching, "Exact" | "NotOlderThan") {
+                errors.push(FieldError {
+                    reason: Cause::NotSupported,
+                    field: field.into(),
+                    message: format!(
+                        "Unsupported value: \"{matching}\": supported values: \"\", \"Exact\", \"NotOlderThan\""
+                    ),
+                });
+            }
+            if matching == "Exact" && version == Some("0") {
+                errors.push(forbidden(
+                    field,
+                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+                ));
+            }
+        }
+    }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(ApiError::invalid_of("meta.k8s.io", "ListOptions", "", &errors))
+    }
+}
+
+fn decode_token(token: &str) -> Result<(i64, String)> {
+    let bad = |why: &str| ApiError::bad_request(format!("continue key is not valid: {why}"));
+    let raw = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|error| bad(&error.to_string()))?;
+    let value: Value = serde_json::from_slice(&raw).map_err(|error| bad(&error.to_string()))?;
+    if value["v"] != "meta.k8s.io/v1" {
+        return Err(bad("server does not recognize this encoded version"));
+    }
+    let revision = value["rv"].as_i64().filter(|revision| *revision != 0);
+    let revision =
+        revision.ok_or_else(|| bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"))?;
+    let start = value["start"].as_str().filter(|start| !start.is_empty() && !start.contains(".."));
+    Ok((revision, start.ok_or_else(|| bad("encoded start key empty (version meta.k8s.io/v1)"))?.to_owned()))
+}
+
+fn encode_token(revision: i64, prefix: &str, last: &str) -> String {
+    let start = format!("{}\0", last.strip_prefix(prefix).unwrap_or(last));
+    URL_SAFE_NO_PAD.encode(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": start}).to_string())
+}
+
+/// The result of a list, before it is rendered.
+pub(crate) struct Listed {
+    pub(crate) entries: Vec<Arc<Entry>>,
+    pub(crate) revision: u64,
+    token: Option<String>,
+    remaining: Option<u64>,
+}
+
+/// The objects of a collection.
+pub(crate) async fn list(call: &mut Call) -> Result<Response> {
+    let rep = call.representation()?;
+    let selection = Selection::read(call)?;
+    let page = Page::read(call)?;
+    let listed = read_page(call, &selection, &page).await?;
+    render_list(call, rep, &listed)
+}
+
+async fn read_page(call: &Call, selection: &Selection, page: &Page) -> Result<Listed> {
+    match (&page.from, page.version) {
+        (Some((revision, start)), _) if *revision > 0 => {
+            let revision = revision.unsigned_abs();
+            let listed = at_revision(call, selection, page, revision, Some(start)).await;
+            listed.map_err(|mut error| {
+                if error.reason == "Expired" {
+                    error.message = CONTINUE_EXPIRED.into();
+                    let last = format!("{}{}", selection.scope.prefix, start.trim_end_matches('\0'));
+                    error.continue_token = Some(encode_token(-1, &selection.scope.prefix, &last));
+                }
+                error
+            })
+        }
+        (None, Some(version)) if page.exact && version > 0 => {
+            let current = call.core.store.revision().await?;
+            if version > current {
+                return Err(ApiError::version_too_large(version, current));
+            }
+            at_revision(call, selection, page, version, None).await
+        }
+        (from, version) => {
+            newest(call, selection, page, from.as_ref().map(|(_, start)| start), version).await
+        }
+    }
+}
+
+/// Reads from the cache once it is fresh enough.
+async fn newest(
+    call: &Call,
+    selection: &Selection,
+    page: &Page,
+    start: Option<&String>,
+    version: Option<u64>,
+) -> Result<Listed> {
+    let wanted = match version {
+        Some(version) => version,
+        None => call.core.store.revision().await?,
+    };
+    call.core.caches.wait_for(wanted).await?;
+    let applied = call.core.caches.applied();
+    let snapshot = call.core.caches.of(call.kind).snapshot(&selection.scope);
+    let revision = applied.max(snapshot.newest);
+    let mut entries = snapshot.entries;
+    if let Some(start) = start {
+        let from = format!("{}{start}", selection.scope.prefix);
+        entries.retain(|entry| *entry.key >= *from);
+    }
+    if !selection.is_everything() {
+        entries.retain(|entry| selection.takes(entry));
+    }
+    let (mut token, mut remaining) = (None, None);
+    if let Some(limit) = page.limit.filter(|limit| *limit < entries.len()) {
+        let last = &entries[limit - 1].key;
+        let revision = i64::try_from(revision).unwrap_or(i64::MAX);
+        token = Some(encode_token(revision, &selection.scope.prefix, last));
+        remaining = selection.is_everything().then_some((entries.len() - limit) as u64);
+        entries.truncate(limit);
+    }
+    Ok(Listed { entries, revision, token, remaining })
+}
+
+/// Reads from the store's history.
+async fn at_revision(
+    call: &Call,
+    selection: &Selection,
+    page: &Page,
+    revision: u64,
+    start: Option<&String>,
+) -> Result<Listed> {
+    let cache = call.core.caches.of(call.kind);
+    let prefix = &selection.scope.prefix;
+    let mut after = start.map(|start| format!("{prefix}{}", start.trim_end_matches('\0')));
+    let mut entries = Vec::new();
+    loop {
+        let listing = call.core.store.list(prefix, after.as_deref(), page.limit, Some(revision)).await?;
+        let last = listing.items.last().map(|kv| kv.key.to_string());
+        for (at, kv) in listing.items.iter().enumerate() {
+            let Some(entry) = cache.read_entry(kv).filter(|entry| selection.takes(entry)) else { continue };
+            entries.push(entry);
+            if page.limit == Some(entries.len()) {
+                let behind = listing.remaining + (listing.items.len() - at - 1) as u64;
+                let signed = i64::try_from(revision).unwrap_or(i64::MAX);
+                let token = (behind > 0).then(|| encode_token(signed, prefix, &kv.key));
+                let remaining = (behind > 0 && selection.is_everything()).then_some(behind);
+                return Ok(Listed { entries, revision, token, remaining });
+            }
+        }
+        if !listing.more {
+            return Ok(Listed { entries, revision, token: None, remaining: None });
+        }
+        after = last;
+    }
+}
+
+fn render_list(call: &Call, rep: Representation, listed: &Listed) -> Result<Response> {
+    let mut metadata = Map::new();
+    metadata.insert("resourceVersion".into(), listed.revision.to_string().into());
+    if let Some(token) = &listed.token {
+        metadata.insert("continue".into(), token.as_str().into());
+    }
+    if let Some(remaining) = listed.remaining {
+        metadata.insert("remainingItemCount".into(), remaining.into());
+    }
+    let metadata = Value::Object(metadata);
+    let kind = call.kind;
+    match (rep.shape, rep.encoding) {
+        (Shape::Object, Encoding::Json) if !rep.pretty && !core::is_converted(kind) => {
+            Ok(respond(StatusCode::OK, "application/json", plain_list(kind, &metadata, listed)))
+        }
+        (Shape::Object, Encoding::Protobuf) => {
+            let items: Vec<Vec<u8>> =
+                listed.entries.iter().map(|e| protobuf::encode_raw(kind, &decoded(kind, e))).collect();
+            let bytes = protobuf::encode_list(kind, &metadata, items.iter().map(Vec::as_slice));
+            Ok(respond(StatusCode::OK, PROTOBUF, bytes))
+        }
+        (shape, _) => {
+            let value = shaped_list(call, shape, metadata, listed);
+            Ok(render::value(StatusCode::OK, rep, kind, &value))
+        }
+    }
+}
+
+/// An entry as an object of `kind`.
+pub(crate) fn decoded(kind: &Kind, entry: &Entry) -> Value {
+    let mut object = entry.decode(kind);
+    core::to_version(kind, &mut object);
+    object
+}
+
+/// A list as text: cached bytes one after the other.
+fn plain_list(kind: &Kind, metadata: &Value, listed: &Listed) -> bytes::Bytes {
+    let size: usize = listed.entries.iter().map(|entry| entry.len()).sum();
+    let mut out = BytesMut::with_capacity(size + 256);
+    let head = format!(
+        "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
+        kind.list_kind,
+        kind.api_version()
+    );
+    out.extend_from_slice(head.as_bytes());
+    for (at, entry) in listed.entries.iter().enumerate() {
+        if at > 0 {
+            out.extend_from_slice(b",");
+        }
+        codec::write_item(&mut out, entry.revision, &entry.tail);
+    }
+    out.extend_from_slice(b"]}\n");
+    out.freeze()
+}
+
+fn shaped_list(call: &Call, shape: Shape, metadata: Value, listed: &Listed) -> Value {
+    let kind = call.kind;
+    let objects = listed.entries.iter().map(|entry| decoded(kind, entry));
+    match shape {
+        Shape::Table => {
+            let now = jiff::Timestamp::now();
+            let include = call.query.get("includeObject");
+            let rows = objects.map(|object| render::row(kind, object, include, now)).collect();
+            render::make_table(kind, metadata, rows, true)
+        }
+        Shape::Partial => json!({
+            "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+            "items": objects.map(render::partial).collect::<Vec<_>>(),
+        }),
+        Shape::Object => {
+            let items = objects.map(|mut object| {
+                if let Some(map) = object.as_object_mut() {
+                    map.remove("apiVersion");
+                    map.remove("kind");
+                }
+                object
+            });
+            json!({
+                "kind": kind.list_kind, "apiVersion": kind.api_version(), "metadata": metadata,
+                "items": items.collect::<Vec<_>>(),
+            })
+        }
+    }
+}
+
+/// Everything a selection chooses, for handlers that work on collections.
+pub(crate) async fn select_all(call: &Call) -> Result<Listed> {
+    let selection = Selection::read(call)?;
+    let page = Page { limit: None, from: None, version: None, exact: false };
+    read_page(call, &selection, &page).await
+}
+
+/// A rendered list of parsed objects.
+pub(crate) fn respond_objects(
+    call: &Call,
+    rep: Representation,
+    revision: u64,
+    objects: Vec<Value>,
+) -> Response {
+    let kind = call.kind;
+    let list = json!({
+        "kind": kind.list_kind, "apiVersion": kind.api_version(),
+        "metadata": {"resourceVersion": revision.to_string()}, "items": objects,
+    });
+    let rep = Representation { encoding: Encoding::Json, ..rep };
+    render::value(StatusCode::OK, rep, kind, &list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_continue_token_reads_as_it_was_written_and_nonsense_is_refused() {
+        let token = encode_token(7248, "/registry/pods/", "/registry/pods/default/p1-0");
+        assert_eq!(decode_token(&token).unwrap(), (7248, "default/p1-0\0".to_owned()));
+        for bad in ["%%%", "e30", "bm90IGpzb24", ""] {
+            assert_eq!(decode_token(bad).unwrap_err().code, 400, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Options of writes, from the query and from a `DeleteOptions` body.
+
+use crate::pending::validate::{Cause, FieldError};
+use serde_json::Value;
+
+use super::Call;
+use super::decode;
+use crate::status::{ApiError, Result};
+
+/// What to do about fields nobody knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FieldValidation {
+    /// Drop them.
+    Ignore,
+    /// Drop them and say so.
+    Warn,
+    /// Refuse the object.
+    Strict,
+}
+
+/// Options of create, update and patch.
+#[derive(Debug, Clone)]
+pub(crate) struct WriteOptions {
+    /// Do everything but write.
+    pub(crate) dry_run: bool,
+    /// Unknown fields.
+    pub(crate) validation: FieldValidation,
+    /// Who owns the fields that are written.
+    pub(crate) manager: String,
+    /// Whether `manager` was named by the client.
+    pub(crate) manager_given: bool,
+}
+
+fn unsupported(field: &str, value: &str, supported: &str) -> FieldError {
+    FieldError {
+        reason: Cause::NotSupported,
+        field: field.to_owned(),
+        message: format!("Unsupported value: \"{value}\": supported values: {supported}"),
+    }
+}
+
+impl WriteOptions {
+    /// Reads the query; `kind` names the options in errors (`CreateOptions`).
+    pub(crate) fn read(call: &Call, kind: &str) -> Result<Self> {
+        let mut errors = Vec::new();
+        let dry_run = dry_run(call, &mut errors);
+        let validation = match call.query.text("fieldValidation") {
+            None | Some("Warn") => FieldValidation::Warn,
+            Some("Ignore") => FieldValidation::Ignore,
+            Some("Strict") => FieldValidation::Strict,
+            Some(other) => {
+                errors.push(unsupported("fieldValidation", other, "\"Ignore\", \"Strict\", \"Warn\""));
+                FieldValidation::Warn
+            }
+        };
+        let given = call.query.text("fieldManager");
+        if given.is_some_and(|name| name.chars().count() > 128) {
+            errors.push(FieldError {
+                reason: Cause::TooLong,
+                field: "fieldManager".into(),
+                message: "Too long: may not be more than 128 bytes".into(),
+            });
+        }
+        if !errors.is_empty() {
+            return Err(ApiError::invalid_of("meta.k8s.io", kind, "", &errors));
+        }
+        let manager = given.map_or_else(|| agent(call), str::to_owned);
+        Ok(Self { dry_run, validation, manager, manager_given: given.is_some() })
+    }
+}
+
+fn dry_run(call: &Call, errors: &mut Vec<FieldError>) -> bool {
+    let mut dry = false;
+    for value in call.query.all("dryRun").filter(|value| !value.is_empty()) {
+        if value == "All" {
+            dry = true;
+        } else {
+            errors.push(unsupported("dryRun", value, "\"All\""));
+        }
+    }
+    dry
+}
+
+/// The name of the program that asks, up to its version.
+fn agent(call: &Call) -> String {
+    let header = call.parts.headers.get(http::header::USER_AGENT);
+    let text = header.and_then(|value| value.to_str().ok()).unwrap_or("unknown");
+    text.split('/').next().unwrap_or_default().chars().take(128).collect()
+}
+
+/// Options of a deletion.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DeleteOptions {
+    /// Seconds, when the client said how many.
+    pub(crate) grace: Option<i64>,
+    /// `Background`, `Foreground` or `Orphan`.
+    pub(crate) propagation: Option<String>,
+    /// The object must have this uid.
+    pub(crate) uid: Option<String>,
+    /// The object must be at this version.
+    pub(crate) resource_version: Option<String>,
+    /// Do everything but write.
+    pub(crate) dry_run: bool,
+}
+
+impl DeleteOptions {
+    /// Reads body and query; the body wins.
+    pub(crate) async fn read(call: &mut Call) -> Result<Self> {
+        let bytes = call.bytes().await?;
+        let body = if bytes.is_empty() { Value::Null } else { decode::loose(call, &bytes)? };
+        let mut options = Self::from_value(&body);
+        let mut errors = Vec::new();
+        if body.is_null() {
+            options.grace = call.query.number("gracePeriodSeconds")?;
+            options.propagation = call.query.text("propagationPolicy").map(str::to_owned);
+        }
+        options.dry_run |= dry_run(call, &mut errors);
+        for value in body["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            if value == "All" {
+                options.dry_run = true;
+            } else {
+                errors.push(unsupported("dryRun", value, "\"All\""));
+            }
+        }
+        if let Some(policy) = options.propagation.as_deref()
+            && !matches!(policy, "Background" | "Foreground" | "Orphan")
+        {
+            let known = "\"Background\", \"Foreground\", \"Orphan\"";
+            errors.push(unsupported("propagationPolicy", policy, known));
+        }
+        if errors.is_empty() {
+            Ok(options)
+        } else {
+            Err(ApiError::invalid_of("meta.k8s.io", "DeleteOptions", "", &errors))
+        }
+    }
+
+    /// The options in a decoded object.
+    pub(crate) fn from_value(body: &Value) -> Self {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        Self {
+            grace: body["gracePeriodSeconds"].as_i64(),
+            propagation: text(&body["propagationPolicy"]).or_else(|| {
+                let orphan = body["orphanDependents"].as_bool()?;
+                Some(if orphan { "Orphan" } else { "Background" }.to_owned())
+            }),
+            uid: text(&body["preconditions"]["uid"]),
+            resource_version: text(&body["preconditions"]["resourceVersion"]),
+            dry_run: false,
+        }
+    }
+}

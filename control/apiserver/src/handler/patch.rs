@@ -1,0 +1,319 @@
+//! Patches: JSON, merge, strategic merge, and server-side apply.
+
+use crate::pending::apply;
+use crate::pending::validate::{Cause, FieldError};
+use bytes::Bytes;
+use http::StatusCode;
+use podwire_api::{Kind, patch, strict};
+use serde_json::Value;
+
+use super::create::{self, Insert, Inserted};
+use super::options::{FieldValidation, WriteOptions};
+use super::update::{self, Change, Part};
+use super::{Call, render};
+use crate::body::Response;
+use crate::negotiate;
+use crate::status::{ApiError, Result};
+
+const ACCEPTED: &str = "application/json-patch+json, application/merge-patch+json, \
+application/strategic-merge-patch+json, application/apply-patch+yaml, application/apply-patch+cbor";
+
+/// The kinds of patches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Json,
+    Merge,
+    Strategic,
+    Apply,
+}
+
+/// Changes an object by a patch.
+pub(crate) async fn patch(call: &mut Call) -> Result<Response> {
+    let rep = call.representation()?;
+    let format = match negotiate::body_media(&call.parts.headers) {
+        "application/json-patch+json" => Format::Json,
+        "application/merge-patch+json" => Format::Merge,
+        "application/strategic-merge-patch+json" => Format::Strategic,
+        "application/apply-patch+yaml" => Format::Apply,
+        _ => return Err(ApiError::unsupported_media(ACCEPTED)),
+    };
+    let options = WriteOptions::read(call, "PatchOptions")?;
+    check_force(call, format, &options)?;
+    let bytes = call.bytes().await?;
+    let body = parse(format, &bytes)?;
+    if format == Format::Apply {
+        return apply_patch(call, rep, &options, body).await;
+    }
+    let kind = call.kind;
+    let mut warnings = Vec::new();
+    let part = Part::of(&call.target.subresource);
+    let (name, namespace) = (call.name().to_owned(), call.namespace().to_owned());
+    let change = Change::of(call, &options, part, true);
+    let changed = change
+        .run(|old| {
+            warnings.clear();
+            let new = patched(kind, format, old, &body, options.validation, &mut warnings)?;
+            check_identity(kind, &name, &namespace, &new)?;
+            Ok(new)
+        })
+        .await?;
+    call.warnings.append(&mut warnings);
+    update::respond(call, rep, changed)
+}
+
+fn check_force(call: &Call, format: Format, options: &WriteOptions) -> Result<()> {
+    let problem = |field: &str, cause, message: &str| {
+        let error = FieldError { reason: cause, field: field.into(), message: message.into() };
+        Err(ApiError::invalid_of("meta.k8s.io", "PatchOptions", "", &[error]))
+    };
+    if format == Format::Apply && !options.manager_given {
+        return problem("fieldManager", Cause::Required, "Required value: is required for apply patch");
+    }
+    if format != Format::Apply && call.query.get("force").is_some() {
+        return problem("force", Cause::Forbidden, "Forbidden: may not be specified for non-apply patch");
+    }
+    Ok(())
+}
+
+fn parse(format: Format, bytes: &Bytes) -> Result<Value> {
+    match format {
+        Format::Apply => serde_yaml_ng::from_slice(bytes)
+            .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}"))),
+        Format::Json => {
+            let value: Value = serde_json::from_slice(bytes)
+                .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
+            if value.is_array() {
+                Ok(value)
+            } else {
+                Err(not_a_patch("json: cannot unmarshal object into Go value of type jsonpatch.Patch"))
+            }
+        }
+        Format::Merge | Format::Strategic => {
+            let value: Value = serde_json::from_slice(bytes)
+                .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
+            if value.is_object() {
+                Ok(value)
+            } else {
+                Err(not_a_patch("json: cannot unmarshal array into Go value of type map[string]interface {}"))
+            }
+        }
+    }
+}
+
+fn not_a_patch(why: &str) -> ApiError {
+    ApiError::bad_request(format!("error decoding patch: {why}"))
+}
+
+/// The old object with a patch applied, in Kubernetes' shape.
+fn patched(
+    kind: &Kind,
+    format: Format,
+    old: &Value,
+    body: &Value,
+    validation: FieldValidation,
+    warnings: &mut Vec<String>,
+) -> Result<Value> {
+    let mut new = old.clone();
+    let result = match format {
+        Format::Json => patch::json(&mut new, body),
+        Format::Merge => patch::merge(&mut new, body),
+        Format::Strategic | Format::Apply => patch::strategic(kind, &mut new, body),
+    };
+    result.map_err(|error| match error {
+        patch::PatchError::BadRequest(text) => ApiError::bad_request(text),
+        patch::PatchError::Unprocessable(text) => {
+            tracing::debug!(why = text, "a patch does not apply");
+            ApiError::unprocessable("the server rejected our request due to an error in our request")
+        }
+        patch::PatchError::Internal(text) => ApiError::internal(text),
+        error @ patch::PatchError::TooLarge { .. } => {
+            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", error.to_string())
+        }
+    })?;
+    let shown = if format == Format::Strategic { go_value(body) } else { new.to_string() };
+    let unfit = |why: String| {
+        let error = FieldError {
+            reason: Cause::Invalid,
+            field: "patch".into(),
+            message: format!("Invalid value: {}: {why}", Value::from(shown.as_str())),
+        };
+        ApiError::invalid_of("", "", "", &[error])
+    };
+    if !new.is_object() {
+        return Err(unfit("json: cannot unmarshal into the object".into()));
+    }
+    for (key, expected) in [("apiVersion", kind.api_version()), ("kind", kind.kind.to_owned())] {
+        if new[key] != *expected {
+            new[key] = expected.into();
+        }
+    }
+    let unknown = strict::conform(kind, &mut new).map_err(|error| unfit(error.to_string()))?;
+    match validation {
+        FieldValidation::Strict if !unknown.is_empty() => {
+            return Err(unfit(format!("strict decoding error: {}", unknown.join(", "))));
+        }
+        FieldValidation::Warn => warnings.extend(unknown),
+        _ => {}
+    }
+    Ok(new)
+}
+
+/// A value as Go prints it, which is how upstream shows a patch in errors.
+fn go_value(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".into(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => format!("[{}]", items.iter().map(go_value).collect::<Vec<_>>().join(" ")),
+        Value::Object(map) => {
+            let members: Vec<String> =
+                map.iter().map(|(key, value)| format!("{key}:{}", go_value(value))).collect();
+            format!("map[{}]", members.join(" "))
+        }
+        other => other.to_string(),
+    }
+}
+
+fn check_identity(kind: &Kind, name: &str, namespace: &str, new: &Value) -> Result<()> {
+    let given = new["metadata"]["name"].as_str().unwrap_or_default();
+    if given != name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        )));
+    }
+    let given = new["metadata"]["namespace"].as_str().unwrap_or_default();
+    if kind.namespaced && given != namespace {
+        return Err(ApiError::bad_request(format!(
+            "the namespace of the object ({given}) does not match the namespace on the request ({namespace})"
+        )));
+    }
+    Ok(())
+}
+
+/// Server-side apply: creates what is missing, merges what is there, minds who owns which field.
+async fn apply_patch(
+    call: &mut Call,
+    rep: negotiate::Representation,
+    options: &WriteOptions,
+    mut body: Value,
+) -> Result<Response> {
+    let kind = call.kind;
+    prepare_applied(call, options, &mut body)?;
+    let force = call.query.flag("force");
+    let subresource = call.target.subresource.clone();
+    let manager = options.manager.clone();
+    let merge = |live: Option<&Value>| {
+        let writer = apply::Writer {
+            manager: &manager,
+            operation: apply::Operation::Apply,
+            subresource: &subresource,
+            time: jiff::Timestamp::now(),
+        };
+        apply::server_side(kind, live, &body, &writer, force).map_err(apply_error)
+    };
+    for _ in 0..2 {
+        let mut change = Change::of(call, options, Part::of(&subresource), true);
+        change.applied = true;
+        match change.run(|live| merge(Some(live))).await {
+            Err(error) if error.code == StatusCode::NOT_FOUND && subresource.is_empty() => {}
+            other => return update::respond(call, rep, other?),
+        }
+        if body["metadata"]["uid"].as_str().is_some_and(|uid| !uid.is_empty()) {
+            return Err(ApiError::conflict(
+                kind,
+                call.name(),
+                "uid mismatch: the provided object specified uid, and no existing object was found",
+            ));
+        }
+        let insert = Insert {
+            core: &call.core,
+            identity: &call.identity,
+            kind,
+            options,
+            operation: apply::Operation::Apply,
+        };
+        match insert.run(merge(None)?).await {
+            Ok(Inserted::Stored(kv)) => return render::stored(call, StatusCode::CREATED, rep, &kv),
+            Ok(Inserted::Dry(object)) => return Ok(render::object(call, StatusCode::CREATED, rep, object)),
+            // Somebody created it in between: merge with that.
+            Err(error) if error.reason == "AlreadyExists" => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(ApiError::modified(kind, call.name()))
+}
+
+/// Checks an applied configuration and fills in what the URL says.
+fn prepare_applied(call: &mut Call, options: &WriteOptions, body: &mut Value) -> Result<()> {
+    let kind = call.kind;
+    if !body.is_object() {
+        return Err(ApiError::bad_request("error decoding YAML: the patch is not an object"));
+    }
+    for (key, expected) in [("apiVersion", kind.api_version()), ("kind", kind.kind.to_owned())] {
+        match body[key].as_str() {
+            Some(given) if given == expected => {}
+            Some(given) => {
+                let message = format!(
+                    "Incorrect version specified in apply patch. Specified patch version: {given}, expected: {expected}"
+                );
+                return Err(ApiError::bad_request(message));
+            }
+            None => {
+                return Err(ApiError::bad_request(format!(
+                    "Object '{}' is missing",
+                    if key == "kind" { "Kind" } else { "apiVersion" }
+                )));
+            }
+        }
+    }
+    if !body["metadata"]["managedFields"].is_null() {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    let unfit = |why: &dyn std::fmt::Display| {
+        ApiError::bad_request(format!("failed to create typed patch object: {why}"))
+    };
+    // Only a copy is brought into shape: what was not written must not become the applier's.
+    let unknown = strict::conform(kind, &mut body.clone()).map_err(|error| unfit(&error))?;
+    match options.validation {
+        FieldValidation::Strict if !unknown.is_empty() => {
+            return Err(ApiError::bad_request(format!("strict decoding error: {}", unknown.join(", "))));
+        }
+        FieldValidation::Warn => call.warnings.extend(unknown),
+        _ => {}
+    }
+    if body["metadata"]["name"].is_null() {
+        body["metadata"]["name"] = call.name().into();
+    }
+    create::check_namespace(kind, call.namespace(), body)?;
+    check_identity(kind, call.name(), call.namespace(), body)
+}
+
+fn apply_error(error: apply::ApplyError) -> ApiError {
+    match error {
+        apply::ApplyError::Conflicts(conflicts) => {
+            let lines: Vec<String> =
+                conflicts.iter().map(|c| format!("conflict with {}: {}", c.manager, c.field)).collect();
+            let text = match lines.as_slice() {
+                [one] => format!("Apply failed with 1 conflict: {one}"),
+                many => format!("Apply failed with {} conflicts: {}", many.len(), many.join("\n")),
+            };
+            let mut status = ApiError::new(StatusCode::CONFLICT, "Conflict", text);
+            for c in &conflicts {
+                status =
+                    status.cause("FieldManagerConflict", &format!("conflict with {}", c.manager), &c.field);
+            }
+            status
+        }
+        apply::ApplyError::Invalid(text) => ApiError::bad_request(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn values_print_as_in_go() {
+        assert_eq!(go_value(&json!({"spec": {"a": [1, "x"], "b": null}})), "map[spec:map[a:[1 x] b:<nil>]]");
+    }
+}

@@ -1,0 +1,137 @@
+//! What only pods have: being bound to a node, and being asked to leave it.
+
+use http::StatusCode;
+use podwire_api::selector::LabelSelector;
+use serde_json::{Value, json};
+
+use super::create::now;
+use super::delete::Deletion;
+use super::options::{DeleteOptions, WriteOptions};
+use super::update::{Change, Part};
+use super::{Call, decode};
+use crate::body::{self, Response};
+use crate::cache::Scope;
+use crate::core;
+use crate::status::{ApiError, Result};
+
+fn created() -> Response {
+    let status =
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    body::json(StatusCode::CREATED, &status)
+}
+
+/// Binds a pod to the node the body names.
+pub(crate) async fn bind(call: &mut Call) -> Result<Response> {
+    let options = WriteOptions::read(call, "CreateOptions")?;
+    let bytes = call.bytes().await?;
+    let kind = core::kind("", "v1", "bindings");
+    let binding = decode::object(call, kind, &bytes, options.validation)?;
+    let node = binding["target"]["name"].as_str().unwrap_or_default();
+    let target_kind = binding["target"]["kind"].as_str().unwrap_or_default();
+    if node.is_empty() || !matches!(target_kind, "" | "Node") {
+        return Err(ApiError::bad_request("binding.target must name a node"));
+    }
+    let name = call.name();
+    let uid = binding["metadata"]["uid"].as_str().unwrap_or_default();
+    let change = Change::of(call, &options, Part::Server, true);
+    change
+        .run(|pod| {
+            let found = pod["metadata"]["uid"].as_str().unwrap_or_default();
+            if !uid.is_empty() && uid != found {
+                let key = core::key(change.kind, change.namespace, name);
+                let why = super::update::precondition("UID", uid, found, &key);
+                return Err(ApiError::conflict(change.kind, name, &why));
+            }
+            bound(pod, &binding, node).map_err(|why| ApiError::conflict(change.kind, name, &why))
+        })
+        .await?;
+    Ok(created())
+}
+
+/// The pod on its node, or why it cannot be there.
+fn bound(pod: &Value, binding: &Value, node: &str) -> Result<Value, String> {
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    if pod["metadata"]["deletionTimestamp"].is_string() {
+        return Err(format!("pod {name} is being deleted, cannot be assigned to a host"));
+    }
+    if let Some(current) = pod["spec"]["nodeName"].as_str().filter(|current| !current.is_empty()) {
+        return Err(format!("pod {name} is already assigned to node \"{current}\""));
+    }
+    if pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
+        return Err(format!("pod {name} has non-empty .spec.schedulingGates"));
+    }
+    let mut pod = pod.clone();
+    pod["spec"]["nodeName"] = node.into();
+    for (key, value) in binding["metadata"]["annotations"].as_object().into_iter().flatten() {
+        pod["metadata"]["annotations"][key] = value.clone();
+    }
+    let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.retain(|condition| condition["type"] != "PodScheduled");
+    let mut condition =
+        json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now()});
+    if let Some(generation) = pod["metadata"]["generation"].as_i64() {
+        condition["observedGeneration"] = generation.into();
+    }
+    conditions.push(condition);
+    pod["status"]["conditions"] = conditions.into();
+    Ok(pod)
+}
+
+/// Deletes a pod unless a disruption budget forbids it now.
+pub(crate) async fn evict(call: &mut Call) -> Result<Response> {
+    let bytes = call.bytes().await?;
+    let eviction = decode::loose(call, &bytes)?;
+    let given = eviction["metadata"]["name"].as_str().unwrap_or_default();
+    if !given.is_empty() && given != call.name() {
+        return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
+    }
+    let options = WriteOptions::read(call, "CreateOptions")?;
+    let mut delete = DeleteOptions::from_value(&eviction["deleteOptions"]);
+    delete.dry_run |= options.dry_run;
+    let pod = call.core.object(call.kind, call.namespace(), call.name()).await?;
+    let running = pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null();
+    if running {
+        check_budgets(call, &pod)?;
+    }
+    let (core, identity, kind) = (&call.core, &call.identity, call.kind);
+    let deletion = Deletion { core, identity, kind, namespace: call.namespace(), name: call.name() };
+    deletion.run(&delete).await?;
+    Ok(created())
+}
+
+fn check_budgets(call: &Call, pod: &Value) -> Result<()> {
+    let budgets = core::kind("policy", "v1", "poddisruptionbudgets");
+    let prefix = format!("{}{}/", budgets.storage_prefix, call.namespace());
+    let snapshot = call.core.caches.of(budgets).snapshot(&Scope { prefix, node: None, key: None });
+    let none = serde_json::Map::new();
+    let labels = pod["metadata"]["labels"].as_object().unwrap_or(&none);
+    for budget in snapshot.entries.iter().map(|entry| entry.decode(budgets)) {
+        let Ok(selector) = LabelSelector::from_object(&budget["spec"]["selector"]) else { continue };
+        if selector.matches(labels) && budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(0) < 1 {
+            let name = budget["metadata"]["name"].as_str().unwrap_or_default();
+            let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+            let needs = format!("The disruption budget {name} does not allow a disruption now");
+            return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message)
+                .cause("DisruptionBudget", &needs, "")
+                .retry_after(10));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_bound_once() {
+        let pod =
+            json!({"metadata": {"name": "q1", "generation": 1}, "spec": {}, "status": {"phase": "Pending"}});
+        let once = bound(&pod, &json!({"metadata": {"annotations": {"a": "b"}}}), "nn").unwrap();
+        assert_eq!(once["spec"]["nodeName"], "nn");
+        assert_eq!(once["metadata"]["annotations"]["a"], "b");
+        assert_eq!(once["status"]["conditions"][0]["type"], "PodScheduled");
+        let twice = bound(&once, &json!({}), "other").unwrap_err();
+        assert_eq!(twice, "pod q1 is already assigned to node \"nn\"");
+    }
+}

@@ -1,0 +1,296 @@
+//! Logs, exec, attach and port-forward: carried to the kubelet of the pod's node and back.
+//!
+//! Upgraded connections (WebSocket, SPDY) are tunnelled as bytes; nothing inside them is read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Request, StatusCode, header};
+use http_body_util::BodyExt;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_util::task::TaskTracker;
+
+use super::Call;
+use crate::body::{self, Body, Response};
+use crate::core;
+use crate::pki::{Pki, PkiError};
+use crate::query::Query;
+use crate::service::read_body;
+use crate::status::{ApiError, Result};
+
+/// How long reaching a node may take.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Opens connections to kubelets with the API server's own client certificate.
+pub(crate) struct KubeletClient {
+    connector: TlsConnector,
+    tasks: TaskTracker,
+}
+
+impl KubeletClient {
+    /// Reads or makes the client certificate.
+    pub(crate) fn new(pki: &Pki) -> Result<Self, PkiError> {
+        let subject = "kube-apiserver-kubelet-client";
+        let pair = pki.kept_client("apiserver-kubelet-client", subject, &["system:masters"])?;
+        let (chain, key) = pair.to_der(subject)?;
+        let failed = |source| PkiError::Tls { subject: subject.into(), source };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(failed)?
+            .with_root_certificates(crate::server::roots(pki)?)
+            .with_client_auth_cert(chain, key)
+            .map_err(failed)?;
+        Ok(Self { connector: TlsConnector::from(Arc::new(config)), tasks: TaskTracker::new() })
+    }
+
+    /// Sends one request over a connection of its own.
+    async fn send(
+        &self,
+        node: &Endpoint,
+        request: Request<Body>,
+    ) -> Result<hyper::Response<hyper::body::Incoming>> {
+        let unreachable = |error: &dyn std::fmt::Display| {
+            ApiError::internal(format!("error dialing backend: {}:{}: {error}", node.host, node.port))
+        };
+        let connect = async {
+            let tcp = TcpStream::connect((node.host.as_str(), node.port)).await?;
+            tcp.set_nodelay(true)?;
+            let name = ServerName::try_from(node.host.clone()).map_err(std::io::Error::other)?;
+            self.connector.connect(name, tcp).await
+        };
+        let stream = match tokio::time::timeout(CONNECT, connect).await {
+            Ok(connected) => connected.map_err(|error| unreachable(&error))?,
+            Err(_) => return Err(unreachable(&"i/o timeout")),
+        };
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| unreachable(&error))?;
+        self.tasks.spawn(async move {
+            if let Err(error) = connection.with_upgrades().await {
+                tracing::debug!(%error, "connection to a kubelet ended");
+            }
+        });
+        sender.send_request(request).await.map_err(|error| unreachable(&error))
+    }
+}
+
+/// Where a kubelet listens.
+struct Endpoint {
+    host: String,
+    port: u16,
+}
+
+/// Carries the request of a call to the kubelet.
+pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
+    let pod = call.core.object(call.kind, call.namespace(), call.name()).await?;
+    let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+    let log = call.target.subresource == "log";
+    if node.is_empty() {
+        if log {
+            return Ok(body::respond(StatusCode::OK, "text/plain", ""));
+        }
+        return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", call.name())));
+    }
+    let uri = kubelet_uri(call, &pod)?;
+    let endpoint = find_endpoint(call, node).await?;
+    if log { fetch_log(call, &endpoint, &uri).await } else { tunnel(call, &endpoint, &uri).await }
+}
+
+async fn find_endpoint(call: &Call, node: &str) -> Result<Endpoint> {
+    let object = call.core.object(core::kind("", "v1", "nodes"), "", node).await?;
+    let addresses = object["status"]["addresses"].as_array().cloned().unwrap_or_default();
+    let of = |wanted: &str| {
+        let found = addresses.iter().find(|address| address["type"] == wanted)?;
+        found["address"].as_str().map(str::to_owned)
+    };
+    let host = ["InternalIP", "ExternalIP", "InternalDNS", "Hostname"].iter().find_map(|wanted| of(wanted));
+    let host = host.ok_or_else(|| {
+        ApiError::internal(format!("no preferred addresses found; known addresses: [] of node {node}"))
+    })?;
+    let port = object["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64().unwrap_or(10250);
+    Ok(Endpoint { host, port: u16::try_from(port).unwrap_or(10250) })
+}
+
+/// The container meant: the one named, the only one, or the one marked as default.
+fn container(call: &Call, pod: &Value) -> Result<String> {
+    let names = |list: &str| -> Vec<String> {
+        let containers = pod["spec"][list].as_array().into_iter().flatten();
+        containers.filter_map(|container| container["name"].as_str().map(str::to_owned)).collect()
+    };
+    let plain = names("containers");
+    let pod_name = call.name();
+    if let Some(asked) = call.query.text("container") {
+        let known = ["containers", "initContainers", "ephemeralContainers"]
+            .iter()
+            .any(|list| names(list).iter().any(|n| n == asked));
+        if known {
+            return Ok(asked.to_owned());
+        }
+        return Err(ApiError::bad_request(format!("container {asked} is not valid for pod {pod_name}")));
+    }
+    let marked = pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"].as_str();
+    match (plain.as_slice(), marked) {
+        (_, Some(marked)) if plain.iter().any(|name| name == marked) => Ok(marked.to_owned()),
+        ([only], _) => Ok(only.clone()),
+        (many, _) => Err(ApiError::bad_request(format!(
+            "a container name must be specified for pod {pod_name}, choose one of: [{}]",
+            many.join(" ")
+        ))),
+    }
+}
+
+/// The path and query the kubelet understands.
+fn kubelet_uri(call: &Call, pod: &Value) -> Result<String> {
+    let (namespace, name) = (call.namespace(), call.name());
+    let mut query = Vec::new();
+    let path = match call.target.subresource.as_str() {
+        "portforward" => {
+            query.extend(call.query.all("ports").map(|port| format!("port={}", escape(port))));
+            format!("/portForward/{namespace}/{name}")
+        }
+        "log" => {
+            check_log_options(&call.query, name)?;
+            let keys = [
+                "follow",
+                "previous",
+                "timestamps",
+                "sinceSeconds",
+                "sinceTime",
+                "tailLines",
+                "limitBytes",
+                "stream",
+            ];
+            for key in keys {
+                query.extend(call.query.text(key).map(|value| format!("{key}={}", escape(value))));
+            }
+            format!("/containerLogs/{namespace}/{name}/{}", container(call, pod)?)
+        }
+        verb => {
+            for (from, to) in [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")]
+            {
+                if call.query.flag(from) {
+                    query.push(format!("{to}=1"));
+                }
+            }
+            query.extend(call.query.all("command").map(|word| format!("command={}", escape(word))));
+            format!("/{verb}/{namespace}/{name}/{}", container(call, pod)?)
+        }
+    };
+    Ok(if query.is_empty() { path } else { format!("{path}?{}", query.join("&")) })
+}
+
+fn check_log_options(query: &Query, name: &str) -> Result<()> {
+    for (key, least) in [("tailLines", 0), ("sinceSeconds", 1), ("limitBytes", 1)] {
+        if query.number(key)?.is_some_and(|number| number < least) {
+            let value = query.get(key).unwrap_or_default();
+            let message = format!("Invalid value: {value}: must be greater than or equal to {least}");
+            let reason = crate::pending::validate::Cause::Invalid;
+            let error = crate::pending::validate::FieldError { reason, field: key.into(), message };
+            return Err(ApiError::invalid_of("", "PodLogOptions", name, &[error]));
+        }
+    }
+    Ok(())
+}
+
+fn escape(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
+    text.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+async fn fetch_log(call: &Call, node: &Endpoint, uri: &str) -> Result<Response> {
+    let request = Request::builder()
+        .uri(uri)
+        .header(header::HOST, format!("{}:{}", node.host, node.port))
+        .body(body::empty())
+        .map_err(ApiError::internal)?;
+    let response = call.core.kubelets.send(node, request).await?;
+    let status = response.status();
+    let stream = response.into_body().map_err(Into::into).boxed_unsync();
+    if status.is_success() {
+        let mut response = http::Response::new(stream);
+        response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain"));
+        return Ok(response);
+    }
+    let text = read_body(stream, 4096).await.unwrap_or_default();
+    let text = String::from_utf8_lossy(&text).trim().to_owned();
+    Err(match status {
+        StatusCode::BAD_REQUEST => ApiError::bad_request(text),
+        StatusCode::NOT_FOUND => ApiError::new(
+            StatusCode::NOT_FOUND,
+            "NotFound",
+            format!("the server could not find the requested resource ( pods/log {})", call.name()),
+        ),
+        _ => ApiError::internal(text),
+    })
+}
+
+/// Headers that belong to one hop only, or that must not leave this server.
+fn forwarded(headers: &HeaderMap) -> HeaderMap {
+    let mut out = headers.clone();
+    out.remove(header::AUTHORIZATION);
+    out.remove(header::HOST);
+    out
+}
+
+/// Joins the client's upgraded connection with one to the kubelet.
+async fn tunnel(call: &mut Call, node: &Endpoint, uri: &str) -> Result<Response> {
+    let upgrade_asked = call.parts.headers.contains_key(header::UPGRADE);
+    let Some(client) = call.upgrade.take().filter(|_| upgrade_asked) else {
+        return Err(ApiError::bad_request("Upgrade request required"));
+    };
+    let mut request = Request::builder().method(match call.parts.method {
+        Method::POST => Method::POST,
+        _ => Method::GET,
+    });
+    if let Some(headers) = request.headers_mut() {
+        *headers = forwarded(&call.parts.headers);
+    }
+    let request = request
+        .uri(uri)
+        .header(header::HOST, format!("{}:{}", node.host, node.port))
+        .body(body::empty())
+        .map_err(ApiError::internal)?;
+    let mut answer = call.core.kubelets.send(node, request).await?;
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return refused(answer).await;
+    }
+    let kubelet = hyper::upgrade::on(&mut answer);
+    let shutdown = call.core.shutdown.clone();
+    call.core.kubelets.tasks.spawn(async move {
+        let (Ok(client), Ok(kubelet)) = tokio::join!(client, kubelet) else { return };
+        let (mut client, mut kubelet) = (TokioIo::new(client), TokioIo::new(kubelet));
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            result = tokio::io::copy_bidirectional(&mut client, &mut kubelet) => {
+                if let Err(error) = result {
+                    tracing::debug!(%error, "a stream to a kubelet ended");
+                }
+            }
+        }
+    });
+    let mut response = http::Response::new(body::empty());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    *response.headers_mut() = answer.headers().clone();
+    Ok(response)
+}
+
+/// The kubelet's refusal, in its own words.
+async fn refused(answer: hyper::Response<hyper::body::Incoming>) -> Result<Response> {
+    let status = answer.status();
+    let stream = answer.into_body().map_err(Into::into).boxed_unsync();
+    let text = read_body(stream, 4096).await.unwrap_or_default();
+    let text = String::from_utf8_lossy(&text).trim().to_owned();
+    Err(match status {
+        StatusCode::BAD_REQUEST => ApiError::bad_request(text),
+        StatusCode::NOT_FOUND => ApiError::new(status, "NotFound", text),
+        StatusCode::FORBIDDEN => ApiError::new(status, "Forbidden", text),
+        _ => ApiError::internal(format!("unable to upgrade connection: {text}")),
+    })
+}

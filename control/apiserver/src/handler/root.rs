@@ -1,0 +1,225 @@
+//! Everything that is no resource: health, version, discovery, OpenAPI, the token issuer's keys.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use podwire_api::{discovery, openapi};
+use serde_json::{Value, json};
+
+use crate::body::{self, Response, respond};
+use crate::core::Core;
+use crate::status::{ApiError, Result};
+
+/// Upstream's version that this server behaves like.
+const MINOR: &str = "36";
+const GIT_VERSION: &str = concat!("v1.36.4+podwire-", env!("CARGO_PKG_VERSION"));
+
+/// What upstream's router says about a path nobody serves.
+pub(crate) fn page_not_found() -> Response {
+    let mut response = respond(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n");
+    response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// Answers a path that names no resource.
+pub(crate) async fn answer(core: &Core, parts: &http::request::Parts, path: &str) -> Result<Response> {
+    let headers = &parts.headers;
+    let pieces: Vec<&str> = path.trim_matches('/').split('/').collect();
+    match pieces.as_slice() {
+        ["healthz" | "livez" | "readyz", rest @ ..] => return health(core, parts, pieces[0], rest).await,
+        _ if !matches!(parts.method, http::Method::GET | http::Method::HEAD) => {
+            return Err(ApiError::method_not_allowed());
+        }
+        _ => {}
+    }
+    Ok(match pieces.as_slice() {
+        ["version"] => body::json(StatusCode::OK, &version()),
+        [""] => body::json(StatusCode::OK, &paths()),
+        ["api"] => {
+            discovered(headers, || discovery::api_versions(&core.advertised), discovery::aggregated_core)
+        }
+        ["apis"] => discovered(headers, discovery::api_group_list, discovery::aggregated_groups),
+        ["api", version] => optional(headers, path, discovery::api_resource_list("", version)),
+        ["apis", group] => optional(headers, path, discovery::api_group(group)),
+        ["apis", group, version] => optional(headers, path, discovery::api_resource_list(group, version)),
+        ["openapi", "v3"] => cached(headers, path, "application/json", openapi::v3_index),
+        ["openapi", "v3", "api", version] => schema(headers, path, "", version),
+        ["openapi", "v3", "apis", group, version] => schema(headers, path, group, version),
+        ["openapi", "v2"] => v2(headers, path)?,
+        [".well-known", "openid-configuration"] => body::json(StatusCode::OK, &openid(core)),
+        ["openid", "v1", "jwks"] => {
+            respond(StatusCode::OK, "application/jwk-set+json", core.tokens.jwks().to_string())
+        }
+        _ => page_not_found(),
+    })
+}
+
+fn version() -> Value {
+    json!({
+        "major": "1", "minor": MINOR, "emulationMajor": "1", "emulationMinor": MINOR,
+        "minCompatibilityMajor": "1", "minCompatibilityMinor": "35", "gitVersion": GIT_VERSION, "gitCommit": "",
+        "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "rust",
+        "compiler": "rustc", "platform": "linux/amd64",
+    })
+}
+
+fn paths() -> Value {
+    let mut paths: Vec<String> = vec!["/api".into(), "/api/v1".into(), "/apis".into()];
+    for (group, versions) in podwire_api::groups().into_iter().filter(|(group, _)| !group.is_empty()) {
+        paths.push(format!("/apis/{group}"));
+        paths.extend(versions.iter().map(|version| format!("/apis/{group}/{version}")));
+    }
+    let others =
+        ["/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version"];
+    paths.extend(others.map(String::from));
+    json!({"paths": paths})
+}
+
+fn openid(core: &Core) -> Value {
+    let issuer = core.tokens.issuer();
+    json!({
+        "issuer": issuer, "jwks_uri": format!("https://{}/openid/v1/jwks", core.advertised),
+        "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": ["ES256"],
+    })
+}
+
+async fn health(core: &Core, parts: &http::request::Parts, which: &str, rest: &[&str]) -> Result<Response> {
+    let store = core.store.revision().await.map_err(|error| crate::error_chain(&error));
+    let checks: [(&str, std::result::Result<(), String>); 3] = [
+        ("ping", Ok(())),
+        ("etcd", store.map(|_| ())),
+        (
+            "shutdown",
+            if core.shutdown.is_cancelled() { Err("process is shutting down".into()) } else { Ok(()) },
+        ),
+    ];
+    let checks = checks.iter().filter(|(name, _)| *name != "shutdown" || which == "readyz");
+    if let [name] = rest {
+        return Ok(match checks.clone().find(|(known, _)| known == name) {
+            Some((_, Ok(()))) => respond(StatusCode::OK, "text/plain; charset=utf-8", "ok"),
+            Some((_, Err(why))) => respond(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "text/plain",
+                format!("internal server error: {why}"),
+            ),
+            None => page_not_found(),
+        });
+    }
+    let query = crate::query::Query::parse(parts.uri.query().unwrap_or_default());
+    let excluded: Vec<&str> = query.all("exclude").collect();
+    let mut text = String::new();
+    let mut failed = false;
+    for (name, result) in checks {
+        match result {
+            _ if excluded.contains(name) => text.push_str(&format!("[+]{name} excluded: ok\n")),
+            Ok(()) => text.push_str(&format!("[+]{name} ok\n")),
+            Err(_) => {
+                failed = true;
+                text.push_str(&format!("[-]{name} failed: reason withheld\n"));
+            }
+        }
+    }
+    let media = "text/plain; charset=utf-8";
+    Ok(if failed {
+        respond(StatusCode::INTERNAL_SERVER_ERROR, media, format!("{text}{which} check failed\n"))
+    } else if query.get("verbose").is_some() {
+        respond(StatusCode::OK, media, format!("{text}{which} check passed\n"))
+    } else {
+        respond(StatusCode::OK, media, "ok")
+    })
+}
+
+fn accepts(headers: &HeaderMap, what: &str) -> bool {
+    headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .any(|text| text.contains(what))
+}
+
+/// Discovery in the aggregated form, if asked for, or in the older one.
+fn discovered(headers: &HeaderMap, legacy: impl Fn() -> Value, aggregated: impl Fn() -> Value) -> Response {
+    let mut response = if accepts(headers, "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList") {
+        let media = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        tagged(headers, media, body::to_bytes(&aggregated()).into(), None)
+    } else {
+        body::json(StatusCode::OK, &legacy())
+    };
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+    response
+}
+
+fn optional(_: &HeaderMap, _: &str, value: Option<Value>) -> Response {
+    value.map_or_else(page_not_found, |value| body::json(StatusCode::OK, &value))
+}
+
+fn schema(headers: &HeaderMap, path: &str, group: &str, version: &str) -> Response {
+    if podwire_api::of_group_version(group, version).next().is_none() {
+        return page_not_found();
+    }
+    cached(headers, path, "application/json", || openapi::v3(group, version).unwrap_or_else(|| json!({})))
+}
+
+fn v2(headers: &HeaderMap, path: &str) -> Result<Response> {
+    let json = headers.get(header::ACCEPT).is_none() || accepts(headers, "json") || accepts(headers, "*/*");
+    if !json {
+        return Err(ApiError::not_acceptable("application/json"));
+    }
+    Ok(cached(headers, path, "application/json", openapi::v2))
+}
+
+/// A document that never changes while the server runs, plain and compressed.
+struct Document {
+    plain: Bytes,
+    gzip: Bytes,
+}
+
+/// Serves a large constant document, made at its first use.
+fn cached(headers: &HeaderMap, path: &str, media: &'static str, make: impl Fn() -> Value) -> Response {
+    static DOCUMENTS: OnceLock<Mutex<HashMap<String, Arc<Document>>>> = OnceLock::new();
+    let documents = DOCUMENTS.get_or_init(Mutex::default);
+    let known = documents.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(path).cloned();
+    let document = known.unwrap_or_else(|| {
+        let plain = body::to_bytes(&make());
+        let document = Arc::new(Document { gzip: compress(&plain), plain: plain.into() });
+        let mut documents = documents.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        documents.insert(path.to_owned(), document.clone());
+        document
+    });
+    tagged(headers, media, document.plain.clone(), Some(document.gzip.clone()))
+}
+
+fn compress(plain: &[u8]) -> Bytes {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    let written = encoder.write_all(plain).and_then(|()| encoder.finish());
+    written.expect("memory can be written to").into()
+}
+
+/// Answers with an entity tag, and with nothing when the client has the document already.
+fn tagged(headers: &HeaderMap, media: &'static str, plain: Bytes, gzip: Option<Bytes>) -> Response {
+    let digest = ring::digest::digest(&ring::digest::SHA256, &plain);
+    let tag: String = digest.as_ref().iter().take(16).map(|byte| format!("{byte:02X}")).collect();
+    let tag = format!("\"{tag}\"");
+    let same = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok()) == Some(&tag);
+    let zipped = headers
+        .get(header::ACCEPT_ENCODING)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|text| text.contains("gzip"));
+    let mut response = match (same, gzip.filter(|_| zipped)) {
+        (true, _) => respond(StatusCode::NOT_MODIFIED, media, ""),
+        (false, Some(gzip)) => {
+            let mut response = respond(StatusCode::OK, media, gzip);
+            response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            response
+        }
+        (false, None) => respond(StatusCode::OK, media, plain),
+    };
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    response
+}

@@ -1,0 +1,115 @@
+//! The `scale` subresource: the number of replicas behind one shape for all workloads.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::options::WriteOptions;
+use super::update::{Change, Changed, Part};
+use super::{Call, decode};
+use crate::body::{self, Response};
+use crate::core;
+use crate::negotiate;
+use crate::status::{ApiError, Result};
+use podwire_api::patch;
+
+/// Reads or changes the scale of a workload.
+pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
+    if call.verb == "get" {
+        let object = call.core.object(call.kind, call.namespace(), call.name()).await?;
+        return Ok(body::json(StatusCode::OK, &scale_of(&object)));
+    }
+    let options = WriteOptions::read(call, "UpdateOptions")?;
+    let bytes = call.bytes().await?;
+    let media = negotiate::body_media(&call.parts.headers).to_owned();
+    let body = match call.verb {
+        "patch" => serde_json::from_slice(&bytes)
+            .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?,
+        _ => decode::loose(call, &bytes)?,
+    };
+    let verb = call.verb;
+    let change = Change::of(call, &options, Part::Main, true);
+    let changed = change.run(|old| scaled(old, verb, &media, &body)).await?;
+    let object = match changed {
+        Changed::Stored(kv) => core::read(call.kind, &kv)?,
+        Changed::Object(object) => object,
+    };
+    Ok(body::json(StatusCode::OK, &scale_of(&object)))
+}
+
+/// The object with the replicas a scale body or patch asks for.
+fn scaled(old: &Value, verb: &str, media: &str, body: &Value) -> Result<Value> {
+    let mut scale = scale_of(old);
+    if verb == "patch" {
+        let result = match media {
+            "application/json-patch+json" => patch::json(&mut scale, body),
+            "application/merge-patch+json" | "application/strategic-merge-patch+json" => {
+                patch::merge(&mut scale, body)
+            }
+            _ => {
+                return Err(ApiError::unsupported_media(
+                    "application/json-patch+json, application/merge-patch+json",
+                ));
+            }
+        };
+        result.map_err(|error| ApiError::unprocessable(error.to_string()))?;
+    } else {
+        scale = body.clone();
+    }
+    let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+    let mut new = old.clone();
+    new["spec"]["replicas"] = replicas.into();
+    if let Some(version) = scale["metadata"]["resourceVersion"].as_str().filter(|version| !version.is_empty())
+    {
+        new["metadata"]["resourceVersion"] = version.into();
+    }
+    Ok(new)
+}
+
+fn scale_of(object: &Value) -> Value {
+    let metadata = &object["metadata"];
+    let mut out = json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1",
+        "metadata": {"name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"],
+            "resourceVersion": metadata["resourceVersion"], "creationTimestamp": metadata["creationTimestamp"]},
+        "spec": {}, "status": {"replicas": object["status"]["replicas"].as_i64().unwrap_or(0)},
+    });
+    if let Some(replicas) = object["spec"]["replicas"].as_i64().filter(|replicas| *replicas != 0) {
+        out["spec"]["replicas"] = replicas.into();
+    }
+    let text = match &object["spec"]["selector"] {
+        Value::Object(map) if map.contains_key("matchLabels") || map.contains_key("matchExpressions") => {
+            selector_text(map)
+        }
+        Value::Object(map) => {
+            let pairs: Vec<String> =
+                map.iter().map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or_default())).collect();
+            pairs.join(",")
+        }
+        _ => String::new(),
+    };
+    if !text.is_empty() {
+        out["status"]["selector"] = text.into();
+    }
+    out
+}
+
+/// A selector as a query would carry it.
+fn selector_text(selector: &serde_json::Map<String, Value>) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut terms: Vec<String> = Vec::new();
+    for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
+        terms.push(format!("{key}={}", text(value)));
+    }
+    for rule in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+        let key = text(&rule["key"]);
+        let values: Vec<String> = rule["values"].as_array().into_iter().flatten().map(text).collect();
+        let values = values.join(",");
+        terms.push(match rule["operator"].as_str() {
+            Some("In") => format!("{key} in ({values})"),
+            Some("NotIn") => format!("{key} notin ({values})"),
+            Some("DoesNotExist") => format!("!{key}"),
+            _ => key,
+        });
+    }
+    terms.join(",")
+}

@@ -1,0 +1,351 @@
+//! Replacing objects, whole or in part: the read, change, compare-and-swap loop all updates share.
+
+use crate::pending::validate::{Cause, FieldError};
+use crate::pending::{apply, validate};
+use bytes::Bytes;
+use http::StatusCode;
+use podwire_api::{Kind, defaults, strategy};
+use podwire_store::{Guard, KeyValue, Op, Outcome};
+use serde_json::{Value, json};
+
+use super::create::{self, encode};
+use super::options::WriteOptions;
+use super::{Call, decode, render};
+use crate::admission;
+use crate::body::Response;
+use crate::core::{self, Core};
+use crate::identity::Identity;
+use crate::status::{ApiError, Result};
+
+/// A write that loses against others is tried this often.
+const ATTEMPTS: usize = 10;
+
+/// Replaces an object or one of its parts by the body.
+pub(crate) async fn update(call: &mut Call) -> Result<Response> {
+    let rep = call.representation()?;
+    let options = WriteOptions::read(call, "UpdateOptions")?;
+    let bytes = call.bytes().await?;
+    let kind = call.kind;
+    let mut object = decode::object(call, kind, &bytes, options.validation)?;
+    check_name(call.name(), &mut object)?;
+    create::check_namespace(kind, call.namespace(), &mut object)?;
+    let unconditional = version_of(&object).is_empty();
+    if unconditional && !kind.allows_unconditional_update() {
+        let error = FieldError {
+            reason: Cause::Invalid,
+            field: "metadata.resourceVersion".into(),
+            message: "Invalid value: 0: must be specified for an update".into(),
+        };
+        return Err(ApiError::invalid(kind, call.name(), &[error]));
+    }
+    let change = Change::of(call, &options, Part::of(&call.target.subresource), unconditional);
+    let changed = change.run(|_| Ok(object.clone())).await?;
+    respond(call, rep, changed)
+}
+
+/// Renders the outcome of a change.
+pub(crate) fn respond(
+    call: &Call,
+    rep: crate::negotiate::Representation,
+    changed: Changed,
+) -> Result<Response> {
+    match changed {
+        Changed::Stored(kv) => render::stored(call, StatusCode::OK, rep, &kv),
+        Changed::Object(object) => Ok(render::object(call, StatusCode::OK, rep, object)),
+    }
+}
+
+fn check_name(name: &str, object: &mut Value) -> Result<()> {
+    let given = object["metadata"]["name"].as_str().unwrap_or_default();
+    if given.is_empty() {
+        object["metadata"]["name"] = name.into();
+        return Ok(());
+    }
+    if given == name {
+        return Ok(());
+    }
+    Err(ApiError::bad_request(format!(
+        "the name of the object ({given}) does not match the name on the URL ({name})"
+    )))
+}
+
+fn version_of(object: &Value) -> &str {
+    object["metadata"]["resourceVersion"].as_str().unwrap_or_default()
+}
+
+/// The part of an object a write may touch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Everything but the status.
+    Main,
+    /// The status.
+    Status,
+    /// `spec.finalizers` of a namespace.
+    Finalize,
+    /// The ephemeral containers of a pod.
+    Ephemeral,
+    /// The resources of a pod.
+    Resize,
+    /// The conditions of a certificate request.
+    Approval,
+    /// A change of the server's own (binding); nothing is taken back from the old object.
+    Server,
+}
+
+impl Part {
+    /// The part a subresource stands for.
+    pub(crate) fn of(subresource: &str) -> Self {
+        match subresource {
+            "status" => Self::Status,
+            "finalize" => Self::Finalize,
+            "ephemeralcontainers" => Self::Ephemeral,
+            "resize" => Self::Resize,
+            "approval" => Self::Approval,
+            _ => Self::Main,
+        }
+    }
+
+    fn subresource(self) -> &'static str {
+        match self {
+            Self::Main | Self::Server => "",
+            Self::Status => "status",
+            Self::Finalize => "finalize",
+            Self::Ephemeral => "ephemeralcontainers",
+            Self::Resize => "resize",
+            Self::Approval => "approval",
+        }
+    }
+}
+
+/// What a change left behind.
+pub(crate) enum Changed {
+    /// The stored object.
+    Stored(KeyValue),
+    /// An object that is not stored: a dry run, or the last state of one that is gone now.
+    Object(Value),
+}
+
+/// One change of one object.
+pub(crate) struct Change<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) identity: &'a Identity,
+    pub(crate) kind: &'static Kind,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) part: Part,
+    pub(crate) options: &'a WriteOptions,
+    /// Try again when somebody else wrote in between.
+    pub(crate) retry: bool,
+    /// Set when the change is a server-side apply, which keeps the books on field owners itself.
+    pub(crate) applied: bool,
+}
+
+impl<'a> Change<'a> {
+    /// The change a call asks for.
+    pub(crate) fn of(call: &'a Call, options: &'a WriteOptions, part: Part, retry: bool) -> Self {
+        Self {
+            core: &call.core,
+            identity: &call.identity,
+            kind: call.kind,
+            namespace: call.namespace(),
+            name: call.name(),
+            part,
+            options,
+            retry,
+            applied: false,
+        }
+    }
+
+    /// Reads, lets `make` say what the object should be, checks, and writes if nobody else did.
+    pub(crate) async fn run(&self, mut make: impl FnMut(&Value) -> Result<Value>) -> Result<Changed> {
+        let mut stored = self.core.stored(self.kind, self.namespace, self.name).await?;
+        for _ in 0..ATTEMPTS {
+            let old = core::read(self.kind, &stored)?;
+            let new = make(&old)?;
+            let given = version_of(&new);
+            if !given.is_empty() && given != version_of(&old) {
+                return Err(ApiError::modified(self.kind, self.name));
+            }
+            let new = self.settle(new, &old).await?;
+            match self.write(&stored, &old, new).await? {
+                Ok(changed) => return Ok(changed),
+                Err(None) => return Err(ApiError::not_found(self.kind, self.name)),
+                Err(Some(_)) if !self.retry => return Err(ApiError::modified(self.kind, self.name)),
+                Err(Some(current)) => stored = current,
+            }
+        }
+        Err(ApiError::modified(self.kind, self.name))
+    }
+
+    /// Puts in what clients may not change, defaults, admits and validates.
+    async fn settle(&self, mut new: Value, old: &Value) -> Result<Value> {
+        let kind = self.kind;
+        self.check_uid(&new, old)?;
+        keep_system_fields(&mut new, old);
+        defaults::apply(kind, &mut new);
+        match self.part {
+            Part::Main => strategy::prepare_update(kind, &mut new, old),
+            Part::Status => strategy::prepare_status_update(kind, &mut new, old),
+            Part::Finalize => new = graft(old, &new, &["spec", "finalizers"]),
+            Part::Ephemeral => new = graft(old, &new, &["spec", "ephemeralContainers"]),
+            Part::Approval => new = graft(old, &new, &["status", "conditions"]),
+            Part::Resize => new = resized(old, &new),
+            Part::Server => {}
+        }
+        if matches!(self.part, Part::Ephemeral | Part::Resize | Part::Server) && new["spec"] != old["spec"] {
+            bump_generation(&mut new);
+        }
+        admission::update(self.core, self.identity, kind, self.part, &mut new, old).await?;
+        let errors = match self.part {
+            Part::Main => validate::update(kind, &new, old),
+            Part::Status => validate::update_status(kind, &new, old),
+            _ => Vec::new(),
+        };
+        if !errors.is_empty() {
+            return Err(ApiError::invalid(kind, self.name, &errors));
+        }
+        if !self.applied {
+            self.track(&mut new, old);
+        }
+        Ok(new)
+    }
+
+    fn track(&self, new: &mut Value, old: &Value) {
+        let writer = apply::Writer {
+            manager: &self.options.manager,
+            operation: apply::Operation::Update,
+            subresource: self.part.subresource(),
+            time: jiff::Timestamp::now(),
+        };
+        apply::track_update(self.kind, Some(old), new, &writer);
+    }
+
+    fn check_uid(&self, new: &Value, old: &Value) -> Result<()> {
+        let (given, uid) = (new["metadata"]["uid"].as_str().unwrap_or_default(), &old["metadata"]["uid"]);
+        if given.is_empty() || uid == given {
+            return Ok(());
+        }
+        let uid = uid.as_str().unwrap_or_default();
+        let key = core::key(self.kind, self.namespace, self.name);
+        Err(ApiError::conflict(self.kind, self.name, &precondition("UID", given, uid, &key)))
+    }
+
+    /// Writes; the inner error is what is stored instead of what was expected.
+    async fn write(
+        &self,
+        stored: &KeyValue,
+        old: &Value,
+        new: Value,
+    ) -> Result<std::result::Result<Changed, Option<KeyValue>>> {
+        if is_finished(self.kind, &new, old) {
+            if self.options.dry_run {
+                return Ok(Ok(Changed::Object(new)));
+            }
+            let guard = Guard::ModRevision(stored.mod_revision);
+            return Ok(match self.core.store.txn(&stored.key, guard, Op::Delete).await? {
+                Outcome::Committed { .. } => {
+                    admission::deleted(self.core, self.kind, &new);
+                    Ok(Changed::Object(new))
+                }
+                Outcome::Conflict { current } => Err(current),
+            });
+        }
+        let value = encode(self.kind, &new);
+        if value == stored.value {
+            return Ok(Ok(Changed::Stored(stored.clone())));
+        }
+        if self.options.dry_run {
+            return Ok(Ok(Changed::Object(new)));
+        }
+        put(self.core, stored, value).await
+    }
+}
+
+/// Replaces stored bytes unless they changed in between.
+pub(crate) async fn put(
+    core: &Core,
+    stored: &KeyValue,
+    value: Bytes,
+) -> Result<std::result::Result<Changed, Option<KeyValue>>> {
+    let op = Op::Put { value: value.clone(), ttl: None };
+    Ok(match core.store.txn(&stored.key, Guard::ModRevision(stored.mod_revision), op).await? {
+        Outcome::Committed { revision, .. } => {
+            Ok(Changed::Stored(KeyValue { value, mod_revision: revision, ..stored.clone() }))
+        }
+        Outcome::Conflict { current } => Err(current),
+    })
+}
+
+/// Upstream's words for a precondition that does not hold.
+pub(crate) fn precondition(what: &str, wanted: &str, found: &str, key: &str) -> String {
+    format!(
+        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: \
+         Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+    )
+}
+
+/// Whether a write takes away the last thing that kept a terminating object alive.
+fn is_finished(kind: &Kind, new: &Value, old: &Value) -> bool {
+    let none = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
+    let finished = none(&new["metadata"]["finalizers"])
+        && old["metadata"]["deletionTimestamp"].is_string()
+        && old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0;
+    finished && (kind.resource != "namespaces" || none(&new["spec"]["finalizers"]))
+}
+
+fn keep_system_fields(new: &mut Value, old: &Value) {
+    for key in ["uid", "creationTimestamp"] {
+        if new["metadata"][key].is_null() {
+            new["metadata"][key] = old["metadata"][key].clone();
+        }
+    }
+    for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
+        let value = old["metadata"][key].clone();
+        match (value, new["metadata"].as_object_mut()) {
+            (Value::Null, Some(metadata)) => {
+                metadata.remove(key);
+            }
+            (value, _) => new["metadata"][key] = value,
+        }
+    }
+    if let Some(metadata) = new["metadata"].as_object_mut() {
+        metadata.remove("selfLink");
+    }
+}
+
+/// The old object with one part of the new one.
+fn graft(old: &Value, new: &Value, path: &[&str; 2]) -> Value {
+    let mut out = old.clone();
+    match (new[path[0]].get(path[1]), out[path[0]].as_object_mut()) {
+        (Some(part), _) => out[path[0]][path[1]] = part.clone(),
+        (None, Some(parent)) => {
+            parent.remove(path[1]);
+        }
+        (None, None) => {}
+    }
+    out
+}
+
+/// The old pod with the resources of the new one.
+fn resized(old: &Value, new: &Value) -> Value {
+    let mut out = old.clone();
+    for list in ["containers", "initContainers"] {
+        let wanted = new["spec"][list].as_array().cloned().unwrap_or_default();
+        for container in out["spec"][list].as_array_mut().into_iter().flatten() {
+            if let Some(found) = wanted.iter().find(|other| other["name"] == container["name"]) {
+                container["resources"] = found.get("resources").cloned().unwrap_or_else(|| json!({}));
+                if let Some(policy) = found.get("resizePolicy") {
+                    container["resizePolicy"] = policy.clone();
+                }
+            }
+        }
+    }
+    out
+}
+
+/// Marks the specification as changed.
+pub(crate) fn bump_generation(object: &mut Value) {
+    if let Some(generation) = object["metadata"]["generation"].as_i64() {
+        object["metadata"]["generation"] = (generation + 1).into();
+    }
+}

@@ -1,0 +1,79 @@
+//! Who is asking: the result of authentication, attached to a request as an extension.
+
+use std::collections::BTreeMap;
+
+/// The group of everyone who proved who they are.
+pub(crate) const AUTHENTICATED: &str = "system:authenticated";
+/// The group of everyone who did not.
+pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// The user name of a request without credentials.
+pub(crate) const ANONYMOUS: &str = "system:anonymous";
+
+/// A user with its groups, as an authenticator established it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The user name.
+    pub user: String,
+    /// The groups, in the order the authenticator gave them.
+    pub groups: Vec<String>,
+    /// The uid, where the authenticator knows one (service accounts).
+    pub uid: String,
+    /// Further facts, for example the pod a token is bound to.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl Identity {
+    /// A user who proved its name; `system:authenticated` is added to the groups.
+    pub fn new(user: impl Into<String>, groups: &[&str]) -> Self {
+        let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+        Self { user: user.into(), groups, uid: String::new(), extra: BTreeMap::new() }.authenticated()
+    }
+
+    /// The administrator: a member of `system:masters`.
+    pub fn admin() -> Self {
+        Self::new("kubernetes-admin", &["system:masters"])
+    }
+
+    /// The scheduler.
+    pub fn scheduler() -> Self {
+        Self::new("system:kube-scheduler", &[])
+    }
+
+    /// The controllers.
+    pub fn controller_manager() -> Self {
+        Self::new("system:kube-controller-manager", &[])
+    }
+
+    /// The kubelet of one node.
+    pub fn node(name: &str) -> Self {
+        Self::new(format!("system:node:{name}"), &["system:nodes"])
+    }
+
+    /// Somebody who showed no credentials.
+    pub fn anonymous() -> Self {
+        Self {
+            user: ANONYMOUS.into(),
+            groups: vec![UNAUTHENTICATED.into()],
+            uid: String::new(),
+            extra: BTreeMap::new(),
+        }
+    }
+
+    /// Adds `system:authenticated`.
+    pub(crate) fn authenticated(mut self) -> Self {
+        if !self.groups.iter().any(|group| group == AUTHENTICATED) {
+            self.groups.push(AUTHENTICATED.into());
+        }
+        self
+    }
+
+    /// Whether this user is in `group`.
+    pub fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|mine| mine == group)
+    }
+
+    /// The node's name, for a kubelet.
+    pub fn node_name(&self) -> Option<&str> {
+        if self.is_in("system:nodes") { self.user.strip_prefix("system:node:") } else { None }
+    }
+}

@@ -1,0 +1,226 @@
+//! The socket: TLS, connections, and an orderly end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::Error;
+use crate::core::Core;
+use crate::handler::bootstrap;
+use crate::identity::Identity;
+use crate::pki::{Pki, PkiError};
+use crate::service::ApiService;
+
+/// How often the serving certificate is looked at.
+const RENEW_EVERY: Duration = Duration::from_secs(6 * 3600);
+/// How long a client may take for the TLS handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long open requests may take after shutdown began.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// The serving certificate, replaceable while connections are accepted.
+pub(crate) struct Tls {
+    pki: Arc<Pki>,
+    sans: Vec<String>,
+    current: Arc<Current>,
+    acceptor: TlsAcceptor,
+}
+
+#[derive(Debug)]
+struct Current(ArcSwap<CertifiedKey>);
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.load_full())
+    }
+}
+
+impl Tls {
+    /// Reads or makes the serving certificate for these names.
+    pub(crate) fn new(pki: Arc<Pki>, sans: Vec<String>) -> Result<Self, PkiError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let current = Arc::new(Current(ArcSwap::from_pointee(load(&pki, &sans)?)));
+        let failed = |source| PkiError::Tls { subject: "the API server".into(), source };
+        let roots = Arc::new(roots(&pki)?);
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| failed(rustls::Error::General(error.to_string())))?;
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(failed)?
+            .with_client_cert_verifier(verifier)
+            .with_cert_resolver(current.clone());
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Self { pki, sans, current, acceptor: TlsAcceptor::from(Arc::new(config)) })
+    }
+
+    /// Replaces the certificate when it nears its end.
+    fn renew(&self) -> Result<(), PkiError> {
+        self.current.0.store(Arc::new(load(&self.pki, &self.sans)?));
+        Ok(())
+    }
+}
+
+/// The authority as the only root clients and kubelets are believed by.
+pub(crate) fn roots(pki: &Pki) -> Result<rustls::RootCertStore, PkiError> {
+    use rustls::pki_types::pem::PemObject;
+    let subject = || "the certificate authority".to_owned();
+    let mut roots = rustls::RootCertStore::empty();
+    let certificate = rustls::pki_types::CertificateDer::from_pem_slice(pki.ca_pem().as_bytes())
+        .map_err(|source| PkiError::Pem { subject: subject(), source })?;
+    roots.add(certificate).map_err(|source| PkiError::Tls { subject: subject(), source })?;
+    Ok(roots)
+}
+
+fn load(pki: &Pki, sans: &[String]) -> Result<CertifiedKey, PkiError> {
+    let subject = "the API server";
+    let (chain, key) = pki.kept_server("apiserver", sans)?.to_der(subject)?;
+    let key = rustls::crypto::ring::sign::any_supported_type(&key)
+        .map_err(|source| PkiError::Tls { subject: subject.into(), source })?;
+    Ok(CertifiedKey::new(chain, key))
+}
+
+/// A built API server: bound, loaded, ready to run.
+pub struct ApiServer {
+    core: Arc<Core>,
+    listener: TcpListener,
+    address: SocketAddr,
+    tls: Arc<Tls>,
+    tasks: TaskTracker,
+}
+
+impl ApiServer {
+    /// Starts following the store and makes the objects every cluster has.
+    pub(crate) async fn start(
+        core: Arc<Core>,
+        listener: TcpListener,
+        address: SocketAddr,
+        tls: Tls,
+    ) -> Result<Self, Error> {
+        let tasks = TaskTracker::new();
+        let follower = core.clone();
+        tasks.spawn(async move {
+            follower.caches.run(follower.store.as_ref(), follower.shutdown.clone()).await;
+        });
+        bootstrap::run(&core).await.map_err(|error| Error::Bootstrap { message: error.message })?;
+        Ok(Self { core, listener, address, tls: Arc::new(tls), tasks })
+    }
+
+    /// The service, for whoever brings an identity of its own as a request extension or none at all.
+    pub fn service(&self) -> ApiService {
+        ApiService::new(self.core.clone(), None)
+    }
+
+    /// The service as one user sees it, without a socket.
+    pub fn client(&self, identity: Identity) -> ApiService {
+        ApiService::new(self.core.clone(), Some(identity))
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The certificate authority, for kubeconfigs and node certificates.
+    pub fn pki(&self) -> Arc<Pki> {
+        self.core.pki.clone()
+    }
+
+    /// Serves until `shutdown`, then ends watches, finishes open requests and returns.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let drain = CancellationToken::new();
+        let mut renewals = tokio::time::interval(RENEW_EVERY);
+        renewals.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        renewals.tick().await;
+        loop {
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, _)) => self.take(stream, drain.clone()),
+                    Err(error) => {
+                        tracing::warn!(%error, "a connection could not be accepted; going on");
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                },
+                _ = renewals.tick() => if let Err(error) = self.tls.renew() {
+                    tracing::error!(error = %crate::error_chain(&error), "the serving certificate was not renewed");
+                },
+            }
+        }
+        drain.cancel();
+        self.core.shutdown.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(DRAIN, self.tasks.wait()).await.is_err() {
+            tracing::warn!(open = self.tasks.len(), "connections were still open at the end");
+        }
+    }
+
+    fn take(&self, stream: TcpStream, drain: CancellationToken) {
+        let (tls, core, tasks) = (self.tls.clone(), self.core.clone(), self.tasks.clone());
+        self.tasks.spawn(async move {
+            if let Err(error) = connection(stream, &tls, core, tasks, drain).await {
+                tracing::debug!(error, "connection ended");
+            }
+        });
+    }
+}
+
+/// Runs the work of a connection inside the server's tracker, so that shutdown can wait for it.
+#[derive(Clone)]
+struct Tracked(TaskTracker);
+
+impl<F> hyper::rt::Executor<F> for Tracked
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, future: F) {
+        self.0.spawn(async move {
+            future.await;
+        });
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    tls: &Tls,
+    core: Arc<Core>,
+    tasks: TaskTracker,
+    drain: CancellationToken,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    stream.set_nodelay(true)?;
+    let stream = tokio::time::timeout(HANDSHAKE, tls.acceptor.accept(stream)).await??;
+    let peer = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let identity = peer.and_then(|certificate| crate::authn::from_certificate(certificate));
+    let service = TowerToHyperService::new(ApiService::new(core, identity));
+    let mut builder = auto::Builder::new(Tracked(tasks));
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(30));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(2000)
+        .keep_alive_interval(Duration::from_secs(30))
+        .adaptive_window(true);
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    tokio::select! {
+        result = connection.as_mut() => result,
+        () = drain.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    }
+}

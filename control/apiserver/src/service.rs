@@ -1,0 +1,129 @@
+//! The service: request in, response out, the same for a socket and for a client in this process.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use futures::future::BoxFuture;
+use http::Request;
+use http_body::Body as _;
+use http_body_util::BodyExt;
+
+use crate::authn;
+use crate::authz;
+use crate::body::{Body, BoxError, Response};
+use crate::core::Core;
+use crate::handler::{self, Call};
+use crate::identity::Identity;
+use crate::query::Query;
+use crate::request::RequestInfo;
+use crate::status::{ApiError, Result};
+
+/// The API server as a `tower::Service`; cheap to clone.
+///
+/// Hand it to `kube::Client::new` to use the API without a socket.
+#[derive(Clone)]
+pub struct ApiService {
+    core: Arc<Core>,
+    identity: Option<Arc<Identity>>,
+}
+
+impl ApiService {
+    pub(crate) fn new(core: Arc<Core>, identity: Option<Identity>) -> Self {
+        Self { core, identity: identity.map(Arc::new) }
+    }
+
+    async fn answer(self, request: Request<Body>) -> Response {
+        let (mut parts, body) = request.into_parts();
+        if let Some(identity) = &self.identity {
+            parts.extensions.insert(identity.clone());
+        }
+        let head = parts.method == http::Method::HEAD;
+        let mut response = match self.pass(parts, body).await {
+            Ok(response) => response,
+            Err(error) => error.response(),
+        };
+        let headers = response.headers_mut();
+        headers
+            .entry(http::header::CACHE_CONTROL)
+            .or_insert(http::HeaderValue::from_static("no-cache, private"));
+        if head {
+            *response.body_mut() = crate::body::empty();
+        }
+        response
+    }
+
+    /// The layers, one after the other.
+    async fn pass(self, mut parts: http::request::Parts, body: Body) -> Result<Response> {
+        let query = Query::parse(parts.uri.query().unwrap_or_default());
+        let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
+        let known = parts.extensions.remove::<Arc<Identity>>();
+        let identity = authn::identify(&self.core, known, &parts.headers).await?;
+        authz::check(&identity, &info)?;
+        tracing::debug!(user = %identity.user, verb = info.verb, path = %info.path, "request");
+        let upgrade = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
+        let Some(target) = info.resource else {
+            return handler::root::answer(&self.core, &parts, &info.path).await;
+        };
+        let Some(kind) = podwire_api::by_resource(&target.group, &target.version, &target.resource) else {
+            return Ok(handler::root::page_not_found());
+        };
+        let call = Call {
+            core: self.core.clone(),
+            identity,
+            kind,
+            target,
+            verb: info.verb,
+            query,
+            parts,
+            body: std::sync::Mutex::new(Some(body)),
+            upgrade,
+            warnings: Vec::new(),
+        };
+        handler::dispatch(call).await
+    }
+}
+
+impl<B> tower::Service<Request<B>> for ApiService
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let service = self.clone();
+        let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
+        Box::pin(async move { Ok(service.answer(request).await) })
+    }
+}
+
+/// Reads a whole body, at most `limit` bytes of it.
+///
+/// Boxed because the compiler cannot prove the plain future to be `Send` inside a larger one.
+pub(crate) fn read_body(mut body: Body, limit: usize) -> BoxFuture<'static, Result<Bytes>> {
+    Box::pin(async move {
+        if body.size_hint().lower() > limit as u64 {
+            return Err(ApiError::too_large(limit));
+        }
+        let mut whole = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let failed =
+                |error| ApiError::bad_request(format!("the request body could not be read: {error}"));
+            let Ok(data) = frame.map_err(failed)?.into_data() else { continue };
+            if whole.len() + data.len() > limit {
+                return Err(ApiError::too_large(limit));
+            }
+            whole.extend_from_slice(&data);
+        }
+        Ok(whole.freeze())
+    })
+}
