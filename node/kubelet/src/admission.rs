@@ -1,0 +1,272 @@
+//! Whether this node takes a pod that was bound to it: the last check, with typed reasons. Pure.
+//!
+//! A refusal is final: the pod fails, and whoever made it makes another.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::api::core::v1::{NodeSelectorTerm, Pod};
+
+use crate::{resources, spec};
+
+/// What the node is and has.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct View {
+    /// Node's name.
+    pub(crate) node_name: String,
+    /// Node's labels.
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Allocatable cpu in thousandths.
+    pub(crate) milli_cpu: i64,
+    /// Allocatable memory in bytes.
+    pub(crate) memory: i64,
+    /// How many pods may run.
+    pub(crate) max_pods: u32,
+    /// Pods that hold resources already.
+    pub(crate) active: Vec<Arc<Pod>>,
+}
+
+/// Why a pod is turned away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    /// Upstream's reason, e.g. `OutOfcpu`.
+    pub(crate) reason: String,
+    /// The sentence without its prefix.
+    pub(crate) message: String,
+}
+
+fn refused(reason: &str, message: String) -> Refused {
+    Refused { reason: reason.to_owned(), message }
+}
+
+/// Takes the pod, or says why not.
+pub(crate) fn admit(pod: &Pod, view: &View) -> Result<(), Refused> {
+    sysctls(pod)?;
+    system(pod, view)?;
+    resources_fit(pod, view)?;
+    affinity(pod, view)?;
+    ports(pod, view)
+}
+
+/// Sysctls that a pod may set without the node's leave.
+const SAFE_SYSCTLS: &[&str] = &[
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
+];
+
+fn sysctls(pod: &Pod) -> Result<(), Refused> {
+    let own =
+        spec::spec(pod).security_context.as_ref().and_then(|s| s.sysctls.as_deref()).unwrap_or_default();
+    for sysctl in own {
+        let name = sysctl.name.replace('/', ".");
+        if !SAFE_SYSCTLS.contains(&name.as_str()) {
+            return Err(refused("SysctlForbidden", format!("forbidden sysctl: \"{name}\" not allowlisted")));
+        }
+    }
+    Ok(())
+}
+
+fn system(pod: &Pod, view: &View) -> Result<(), Refused> {
+    let spec = spec::spec(pod);
+    if spec.os.as_ref().is_some_and(|os| os.name != "linux") {
+        let text = "Failed to admit pod as the OS field doesn't match node OS".to_owned();
+        return Err(refused("PodOSNotSupported", text));
+    }
+    if spec.node_name.as_deref().is_some_and(|name| name != view.node_name) {
+        return Err(refused(
+            "NodeName",
+            "Predicate NodeName failed: node(s) didn't match the requested node name".into(),
+        ));
+    }
+    Ok(())
+}
+
+fn resources_fit(pod: &Pod, view: &View) -> Result<(), Refused> {
+    let count = u32::try_from(view.active.len()).unwrap_or(u32::MAX);
+    if count + 1 > view.max_pods {
+        return Err(out_of("pods", 1, i64::from(count), i64::from(view.max_pods)));
+    }
+    let wanted = resources::pod_requests(pod);
+    for (name, capacity) in [("cpu", view.milli_cpu), ("memory", view.memory)] {
+        let amount = |of: &BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>| {
+            let read = if name == "cpu" { resources::milli } else { resources::whole };
+            of.get(name).map(read).unwrap_or_default()
+        };
+        let need = amount(&wanted);
+        if need == 0 {
+            continue;
+        }
+        let used: i64 = view.active.iter().map(|other| amount(&resources::pod_requests(other))).sum();
+        if need + used > capacity {
+            return Err(out_of(name, need, used, capacity));
+        }
+    }
+    Ok(())
+}
+
+fn out_of(name: &str, need: i64, used: i64, capacity: i64) -> Refused {
+    refused(
+        &format!("OutOf{name}"),
+        format!(
+            "Node didn't have enough resource: {name}, requested: {need}, used: {used}, capacity: {capacity}"
+        ),
+    )
+}
+
+fn affinity(pod: &Pod, view: &View) -> Result<(), Refused> {
+    let spec = spec::spec(pod);
+    let selected =
+        spec.node_selector.iter().flatten().all(|(key, value)| view.labels.get(key) == Some(value));
+    let required = spec
+        .affinity
+        .as_ref()
+        .and_then(|a| a.node_affinity.as_ref())
+        .and_then(|n| n.required_during_scheduling_ignored_during_execution.as_ref());
+    let matched = required.is_none_or(|r| r.node_selector_terms.iter().any(|term| term_matches(term, view)));
+    if selected && matched {
+        return Ok(());
+    }
+    let text = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector".to_owned();
+    Err(refused("NodeAffinity", text))
+}
+
+fn term_matches(term: &NodeSelectorTerm, view: &View) -> bool {
+    let labels = term.match_expressions.as_deref().unwrap_or_default();
+    let fields = term.match_fields.as_deref().unwrap_or_default();
+    if labels.is_empty() && fields.is_empty() {
+        return false;
+    }
+    labels.iter().all(|r| requirement(&r.operator, r.values.as_deref(), view.labels.get(&r.key)))
+        && fields.iter().all(|r| {
+            r.key == "metadata.name" && requirement(&r.operator, r.values.as_deref(), Some(&view.node_name))
+        })
+}
+
+fn requirement(operator: &str, values: Option<&[String]>, held: Option<&String>) -> bool {
+    let values = values.unwrap_or_default();
+    let number = |text: Option<&String>| text.and_then(|t| t.parse::<i64>().ok());
+    match operator {
+        "In" => held.is_some_and(|h| values.contains(h)),
+        "NotIn" => held.is_none_or(|h| !values.contains(h)),
+        "Exists" => held.is_some(),
+        "DoesNotExist" => held.is_none(),
+        "Gt" => number(held).zip(number(values.first())).is_some_and(|(h, v)| h > v),
+        "Lt" => number(held).zip(number(values.first())).is_some_and(|(h, v)| h < v),
+        _ => false,
+    }
+}
+
+fn ports(pod: &Pod, view: &View) -> Result<(), Refused> {
+    let wanted = host_ports(pod);
+    let taken: Vec<_> = view.active.iter().flat_map(|other| host_ports(other)).collect();
+    let clash = wanted.iter().any(|(ip, protocol, port)| {
+        taken.iter().any(|(other_ip, other_protocol, other_port)| {
+            let any = |ip: &str| ip.is_empty() || ip == "0.0.0.0" || ip == "::";
+            port == other_port && protocol == other_protocol && (ip == other_ip || any(ip) || any(other_ip))
+        })
+    });
+    if !clash {
+        return Ok(());
+    }
+    let text =
+        "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports".to_owned();
+    Err(refused("NodePorts", text))
+}
+
+fn host_ports(pod: &Pod) -> Vec<(String, String, i32)> {
+    let sidecars = spec::init_containers(pod).iter().filter(|c| spec::init_kind(c) == spec::Kind::Sidecar);
+    sidecars
+        .chain(&spec::spec(pod).containers)
+        .flat_map(|c| c.ports.as_deref().unwrap_or_default())
+        .filter_map(|p| {
+            let port = p.host_port.filter(|port| *port > 0)?;
+            Some((
+                p.host_ip.clone().unwrap_or_default(),
+                p.protocol.clone().unwrap_or_else(|| "TCP".into()),
+                port,
+            ))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(spec: serde_json::Value) -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap()
+    }
+
+    fn view() -> View {
+        View {
+            node_name: "n1".into(),
+            labels: BTreeMap::from([("disk".to_owned(), "ssd".to_owned())]),
+            milli_cpu: 2000,
+            memory: 1 << 30,
+            max_pods: 3,
+            active: Vec::new(),
+        }
+    }
+
+    fn cpu(amount: &str) -> Pod {
+        pod(json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": amount}}}]}))
+    }
+
+    #[test]
+    fn a_pod_that_asks_for_more_cpu_than_is_left_is_out_of_cpu() {
+        let view = View { active: vec![Arc::new(cpu("1500m"))], ..view() };
+        assert!(admit(&cpu("500m"), &view).is_ok());
+        let refused = admit(&cpu("501m"), &view).unwrap_err();
+        assert_eq!(refused.reason, "OutOfcpu");
+        assert_eq!(
+            refused.message,
+            "Node didn't have enough resource: cpu, requested: 501, used: 1500, capacity: 2000"
+        );
+    }
+
+    #[test]
+    fn more_pods_than_the_node_takes_are_out_of_pods() {
+        let view = View { active: vec![Arc::new(cpu("1m")); 3], ..view() };
+        assert_eq!(admit(&cpu("1m"), &view).unwrap_err().reason, "OutOfpods");
+    }
+
+    #[test]
+    fn a_selector_that_does_not_fit_is_node_affinity() {
+        let fits = pod(json!({"containers": [], "nodeSelector": {"disk": "ssd"}}));
+        let misses = pod(json!({"containers": [], "nodeSelector": {"disk": "hdd"}}));
+        assert!(admit(&fits, &view()).is_ok());
+        assert_eq!(admit(&misses, &view()).unwrap_err().reason, "NodeAffinity");
+    }
+
+    #[test]
+    fn a_host_port_is_given_once_per_address_and_protocol() {
+        let with = |ip: &str, protocol: &str| {
+            pod(json!({"containers": [{"name": "c", "ports": [
+                {"containerPort": 80, "hostPort": 8080, "hostIP": ip, "protocol": protocol}]}]}))
+        };
+        let view = View { active: vec![Arc::new(with("127.0.0.1", "TCP"))], ..view() };
+        assert_eq!(admit(&with("", "TCP"), &view).unwrap_err().reason, "NodePorts");
+        assert!(admit(&with("127.0.0.2", "TCP"), &view).is_ok());
+        assert!(admit(&with("127.0.0.1", "UDP"), &view).is_ok());
+    }
+
+    #[test]
+    fn unsafe_sysctls_are_forbidden() {
+        let with = |name: &str| {
+            pod(json!({"containers": [], "securityContext": {"sysctls": [{"name": name, "value": "1"}]}}))
+        };
+        assert!(admit(&with("net.ipv4.tcp_syncookies"), &view()).is_ok());
+        assert_eq!(admit(&with("kernel.msgmax"), &view()).unwrap_err().reason, "SysctlForbidden");
+    }
+}

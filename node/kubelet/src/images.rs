@@ -1,0 +1,324 @@
+//! Sees that a container's image is on the node: pull policy, back-off, one pull per image at a time.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures::{
+    FutureExt,
+    future::{BoxFuture, Shared},
+};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use podwire_wire::cri;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    clock, credentials,
+    node::Node,
+    restart::{self, Backoff},
+    runtime::CallError,
+    security::ImageUser,
+    spec,
+    status::Waiting,
+};
+
+/// An image that is there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Found {
+    /// The runtime's id of it.
+    pub(crate) id: String,
+    /// Whom it runs as.
+    pub(crate) user: ImageUser,
+}
+
+/// Why an image is not there.
+#[derive(Debug)]
+pub(crate) enum ImageError {
+    /// The name is not one.
+    InvalidName { image: String },
+    /// The runtime could not say whether it has it.
+    Inspect { image: String, message: String },
+    /// The policy forbids pulling.
+    NeverPull { image: String },
+    /// The pull failed.
+    Pull { message: String },
+    /// An earlier pull failed and its wait is not over.
+    BackOff { image: String, message: String, until: Timestamp },
+    /// The pod no longer wants it.
+    Cancelled,
+}
+
+impl ImageError {
+    /// What the container's status shows.
+    pub(crate) fn waiting(&self) -> Waiting {
+        let (reason, message) = match self {
+            ImageError::InvalidName { image } => (
+                "InvalidImageName",
+                format!(
+                    "Failed to apply default image tag \"{image}\": couldn't parse image name \"{image}\": invalid reference format"
+                ),
+            ),
+            ImageError::Inspect { image, message } => {
+                ("ImageInspectError", format!("Failed to inspect image \"{image}\": {message}"))
+            }
+            ImageError::NeverPull { image } => (
+                "ErrImageNeverPull",
+                format!("Container image \"{image}\" is not present with pull policy of Never"),
+            ),
+            ImageError::Pull { message } => ("ErrImagePull", message.clone()),
+            ImageError::BackOff { image, message, .. } => {
+                ("ImagePullBackOff", format!("Back-off pulling image \"{image}\": ErrImagePull: {message}"))
+            }
+            ImageError::Cancelled => ("ContainerCreating", String::new()),
+        };
+        Waiting { reason: reason.to_owned(), message }
+    }
+
+    /// When trying again makes sense, if this error knows.
+    pub(crate) fn retry_at(&self) -> Option<Timestamp> {
+        match self {
+            // A failed pull is followed at once by its back-off, which is what people look for.
+            ImageError::Pull { .. } => clock::now().checked_add(Duration::from_secs(1)).ok(),
+            ImageError::BackOff { until, .. } => Some(*until),
+            ImageError::NeverPull { .. } | ImageError::InvalidName { .. } => {
+                clock::now().checked_add(Duration::from_secs(30)).ok()
+            }
+            _ => None,
+        }
+    }
+}
+
+type Pull = Shared<BoxFuture<'static, Result<String, CallError>>>;
+
+/// Pulls under way and pulls that failed.
+#[derive(Default)]
+pub(crate) struct Images {
+    pulls: Mutex<HashMap<(String, String), Pull>>,
+    failed: Mutex<HashMap<(String, String), (Backoff, String)>>,
+}
+
+impl Images {
+    /// The image of `container`, pulled if its policy says so.
+    pub(crate) async fn ensure(
+        &self,
+        node: &Arc<Node>,
+        pod: &Pod,
+        container: &Container,
+        cancel: &CancellationToken,
+    ) -> Result<Found, ImageError> {
+        let image = container.image.clone().unwrap_or_default();
+        if !is_reference(&image) {
+            let error = ImageError::InvalidName { image };
+            node.events.warning(pod, part(pod, container), "InspectFailed", &error.waiting().message);
+            return Err(error);
+        }
+        let wanted = cri::ImageSpec { image: image.clone(), ..Default::default() };
+        let present = node.runtime.image_status(wanted.clone()).await.map_err(|error| {
+            let error = ImageError::Inspect { image: image.clone(), message: error.to_string() };
+            node.events.warning(pod, part(pod, container), "InspectFailed", &error.waiting().message);
+            error
+        })?;
+        let always = policy(container, &image) == "Always";
+        match (present, policy(container, &image)) {
+            (Some(found), _) if !always => {
+                let text = format!(
+                    "Container image \"{image}\" already present on machine and can be accessed by the pod"
+                );
+                node.events.normal(pod, part(pod, container), "Pulled", &text);
+                Ok(found_image(found))
+            }
+            (None, "Never") => {
+                let error = ImageError::NeverPull { image };
+                node.events.warning(pod, part(pod, container), "ErrImageNeverPull", &error.waiting().message);
+                Err(error)
+            }
+            _ => tokio::select! {
+                () = cancel.cancelled() => Err(ImageError::Cancelled),
+                result = self.pull(node, pod, container, wanted) => result,
+            },
+        }
+    }
+
+    async fn pull(
+        &self,
+        node: &Arc<Node>,
+        pod: &Pod,
+        container: &Container,
+        wanted: cri::ImageSpec,
+    ) -> Result<Found, ImageError> {
+        let image = wanted.image.clone();
+        let backoff_key = (spec::uid(pod).to_owned(), image.clone());
+        self.respect_backoff(node, pod, container, &backoff_key)?;
+        node.events.normal(pod, part(pod, container), "Pulling", &format!("Pulling image \"{image}\""));
+        let began = tokio::time::Instant::now();
+        let auth = credentials::lookup(node, pod, &image).await;
+        match self.shared(node, wanted.clone(), auth).await {
+            Ok(_) => {
+                self.failed.lock().expect("no holder panics").remove(&backoff_key);
+                let took = began.elapsed();
+                let found = node.runtime.image_status(wanted).await.ok().flatten().unwrap_or_default();
+                let text = format!(
+                    "Successfully pulled image \"{image}\" in {:.3}s ({:.3}s including waiting). Image size: {} bytes.",
+                    took.as_secs_f64(),
+                    took.as_secs_f64(),
+                    found.size
+                );
+                node.events.normal(pod, part(pod, container), "Pulled", &text);
+                Ok(found_image(found))
+            }
+            Err(error) => {
+                let message = format!("failed to pull image \"{image}\": {error}");
+                node.events.warning(
+                    pod,
+                    part(pod, container),
+                    "Failed",
+                    &format!("Failed to pull image \"{image}\": {error}"),
+                );
+                node.events.warning(pod, part(pod, container), "Failed", "Error: ErrImagePull");
+                let mut failed = self.failed.lock().expect("no holder panics");
+                let old = failed.get(&backoff_key).map(|(backoff, _)| backoff.clone());
+                let raised = Backoff::raise(old.as_ref(), restart::CAP, clock::now());
+                failed.insert(backoff_key, (raised, message.clone()));
+                Err(ImageError::Pull { message })
+            }
+        }
+    }
+
+    fn respect_backoff(
+        &self,
+        node: &Arc<Node>,
+        pod: &Pod,
+        container: &Container,
+        key: &(String, String),
+    ) -> Result<(), ImageError> {
+        let failed = self.failed.lock().expect("no holder panics").get(key).cloned();
+        let Some((backoff, message)) = failed else { return Ok(()) };
+        let until = backoff.until(0);
+        if until <= clock::now() {
+            return Ok(());
+        }
+        let image = key.1.clone();
+        node.events.normal(
+            pod,
+            part(pod, container),
+            "BackOff",
+            &format!("Back-off pulling image \"{image}\""),
+        );
+        node.events.warning(pod, part(pod, container), "Failed", "Error: ImagePullBackOff");
+        Err(ImageError::BackOff { image, message, until })
+    }
+
+    /// Joins a pull of the same image with the same credentials that is under way, or begins one.
+    fn shared(&self, node: &Arc<Node>, wanted: cri::ImageSpec, auth: Option<cri::AuthConfig>) -> Pull {
+        let who = auth.as_ref().map(|a| format!("{}@{}", a.username, a.server_address)).unwrap_or_default();
+        let key = (wanted.image.clone(), who);
+        let mut pulls = self.pulls.lock().expect("no holder panics");
+        if let Some(pull) =
+            pulls.get(&key).filter(|pull| pull.peek().is_none() && pull.strong_count() > Some(1))
+        {
+            return pull.clone();
+        }
+        let runtime = node.runtime.clone();
+        let pull = async move { runtime.pull_image(wanted, auth, None).await }.boxed().shared();
+        pulls.retain(|_, old| old.peek().is_none());
+        pulls.insert(key, pull.clone());
+        pull
+    }
+
+    /// Forgets failures of a pod that is gone.
+    pub(crate) fn forget(&self, uid: &str) {
+        self.failed.lock().expect("no holder panics").retain(|(of, _), _| of != uid);
+    }
+}
+
+fn part<'a>(pod: &Pod, container: &'a Container) -> Option<(spec::Kind, &'a str)> {
+    spec::find_container(pod, &container.name).map(|(kind, _)| (kind, container.name.as_str()))
+}
+
+fn found_image(image: cri::Image) -> Found {
+    let user = ImageUser { uid: image.uid.map(|v| v.value), name: image.username };
+    Found { id: image.id, user }
+}
+
+/// The pull policy with its default: `Always` for the tag `latest` or none.
+pub(crate) fn policy<'a>(container: &'a Container, image: &str) -> &'a str {
+    match container.image_pull_policy.as_deref() {
+        Some(policy) if !policy.is_empty() => policy,
+        _ => {
+            let last = image.rsplit('/').next().unwrap_or(image);
+            let tag = last.split_once(':').map(|(_, tag)| tag);
+            let latest = !image.contains('@') && tag.is_none_or(|tag| tag == "latest");
+            if latest { "Always" } else { "IfNotPresent" }
+        }
+    }
+}
+
+/// Whether the text can name an image: what the reference grammar allows, loosely.
+pub(crate) fn is_reference(image: &str) -> bool {
+    if image.is_empty() || image.len() > 1024 {
+        return false;
+    }
+    let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
+    if digest.is_some_and(|d| d.split_once(':').is_none_or(|(_, hex)| hex.len() < 32)) {
+        return false;
+    }
+    let path_at = name.rfind('/').map_or(0, |at| at + 1);
+    let (path, tag) = match name[path_at..].find(':') {
+        Some(at) => (&name[..path_at + at], Some(&name[path_at + at + 1..])),
+        None => (name, None),
+    };
+    let tag_ok = tag.is_none_or(|t| {
+        !t.is_empty()
+            && t.len() <= 128
+            && t.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
+            && !t.starts_with(['.', '-'])
+    });
+    let mut parts = path.split('/').peekable();
+    let mut first = true;
+    let mut path_ok = true;
+    while let Some(part) = parts.next() {
+        let host = first && parts.peek().is_some() && (part.contains(['.', ':']) || part == "localhost");
+        let allowed = |c: char| {
+            c.is_ascii_lowercase()
+                || c.is_ascii_digit()
+                || matches!(c, '.' | '_' | '-')
+                || (host && (c.is_ascii_uppercase() || matches!(c, ':' | '[' | ']')))
+        };
+        let edges = part.starts_with(['.', '_', '-']) || part.ends_with(['.', '_', '-']);
+        path_ok &= !part.is_empty() && part.chars().all(allowed) && !edges;
+        first = false;
+    }
+    tag_ok && path_ok
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_image_names_are_told_from_good_ones() {
+        for good in [
+            "nginx",
+            "nginx:1.27",
+            "localhost:5000/a/b:x",
+            "ghcr.io/o/i@sha256:0123456789012345678901234567890123",
+        ] {
+            assert!(is_reference(good), "{good}");
+        }
+        for bad in ["", "NGINX", "a b", "nginx:", "nginx:-x", "a//b", "x@sha256:12", "nginx:a:b"] {
+            assert!(!is_reference(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_tag_latest_is_pulled_always() {
+        let container = Container::default();
+        assert_eq!(policy(&container, "reg:5000/app"), "Always");
+        assert_eq!(policy(&container, "reg:5000/app:latest"), "Always");
+        assert_eq!(policy(&container, "reg:5000/app:1"), "IfNotPresent");
+        assert_eq!(policy(&container, "app@sha256:00"), "IfNotPresent");
+    }
+}

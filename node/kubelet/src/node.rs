@@ -1,0 +1,212 @@
+//! What all parts of the kubelet share: configuration, clients, letter boxes, and what is known of the pods.
+
+pub(crate) mod lease;
+pub(crate) mod register;
+pub(crate) mod services;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, OnceLock},
+};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodStatus, Service};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    Settings, admission,
+    api::Api,
+    cgroups::Cgroups,
+    dns::HostResolver,
+    env,
+    events::Recorder,
+    images::Images,
+    inbox::{Inbox, Signal},
+    objects::Objects,
+    runtime::Runtime,
+    sandbox, spec,
+};
+
+/// The letter boxes of all workers.
+#[derive(Debug, Default)]
+pub(crate) struct Inboxes {
+    all: Mutex<HashMap<String, Arc<Inbox>>>,
+}
+
+impl Inboxes {
+    /// The box of a pod, if it has a worker.
+    pub(crate) fn get(&self, uid: &str) -> Option<Arc<Inbox>> {
+        self.all.lock().expect("no holder panics").get(uid).cloned()
+    }
+
+    /// A worker begins.
+    pub(crate) fn add(&self, uid: &str, inbox: Arc<Inbox>) {
+        self.all.lock().expect("no holder panics").insert(uid.to_owned(), inbox);
+    }
+
+    /// A worker ended.
+    pub(crate) fn remove(&self, uid: &str) {
+        self.all.lock().expect("no holder panics").remove(uid);
+    }
+
+    /// Tells one pod.
+    pub(crate) fn signal(&self, uid: &str, signal: Signal) {
+        if let Some(inbox) = self.get(uid) {
+            inbox.signal(signal);
+        }
+    }
+
+    /// Who has a worker.
+    pub(crate) fn uids(&self) -> Vec<String> {
+        self.all.lock().expect("no holder panics").keys().cloned().collect()
+    }
+}
+
+/// Service account tokens held for pods until they are due for renewal.
+#[derive(Debug, Default)]
+pub(crate) struct Tokens {
+    held: Mutex<HashMap<String, (String, Timestamp)>>,
+}
+
+impl Tokens {
+    /// A token that is not due yet.
+    pub(crate) fn get(&self, key: &str, now: Timestamp) -> Option<(String, Timestamp)> {
+        let held = self.held.lock().expect("no holder panics");
+        held.get(key).filter(|(_, renew)| *renew > now).cloned()
+    }
+
+    /// Keeps a token.
+    pub(crate) fn put(&self, key: String, token: String, renew: Timestamp) {
+        self.held.lock().expect("no holder panics").insert(key, (token, renew));
+    }
+
+    /// Drops the tokens of a pod.
+    pub(crate) fn forget(&self, uid: &str) {
+        self.held.lock().expect("no holder panics").retain(|key, _| !key.starts_with(uid));
+    }
+}
+
+/// What is known of one pod outside its worker.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    /// The pod as last heard of.
+    pub(crate) pod: Arc<Pod>,
+    /// The status computed last.
+    pub(crate) status: Option<PodStatus>,
+    /// Whether it holds resources of the node.
+    pub(crate) admitted: bool,
+}
+
+/// What all parts share.
+pub(crate) struct Node {
+    pub(crate) config: Settings,
+    pub(crate) api: Api,
+    pub(crate) runtime: Runtime,
+    pub(crate) events: Recorder,
+    pub(crate) images: Images,
+    pub(crate) objects: Objects,
+    pub(crate) services: services::Services,
+    pub(crate) tokens: Tokens,
+    pub(crate) cgroups: Cgroups,
+    pub(crate) resolver: HostResolver,
+    pub(crate) inboxes: Arc<Inboxes>,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) shutdown: CancellationToken,
+    pub(crate) runtime_label: OnceLock<String>,
+    pub(crate) pods: Mutex<BTreeMap<String, Known>>,
+    pub(crate) labels: Mutex<BTreeMap<String, String>>,
+}
+
+impl Node {
+    /// The runtime's name; before it has answered, our own.
+    pub(crate) fn runtime_name(&self) -> &str {
+        self.runtime_label.get().map_or("podwire", String::as_str)
+    }
+
+    /// What every sandbox gets from the node.
+    pub(crate) fn sandbox_facts(&self) -> sandbox::NodeFacts<'_> {
+        sandbox::NodeFacts {
+            log_dir: &self.config.log_dir,
+            cgroup_root: &self.config.cgroup_root,
+            dns: &self.config.dns,
+            resolver: &self.resolver,
+        }
+    }
+
+    /// What references in environments and downward volumes may answer with.
+    pub(crate) fn env_facts<'a>(
+        &'a self,
+        pod_ips: &'a [String],
+        services: &'a [Service],
+    ) -> env::NodeFacts<'a> {
+        env::NodeFacts {
+            node_name: &self.config.node_name,
+            host_ips: &self.config.node_ips,
+            pod_ips,
+            allocatable: (self.config.milli_cpu, self.config.memory_capacity),
+            services,
+        }
+    }
+
+    /// The runtime handler of the pod's runtime class.
+    pub(crate) async fn runtime_handler(&self, pod: &Pod) -> String {
+        let Some(class) = spec::spec(pod).runtime_class_name.as_deref().filter(|c| !c.is_empty()) else {
+            return String::new();
+        };
+        let path = format!("/apis/node.k8s.io/v1/runtimeclasses/{class}");
+        match self.api.get(&path).await {
+            Ok(object) => object["handler"].as_str().unwrap_or_default().to_owned(),
+            Err(error) => {
+                tracing::warn!(class, error = %error, "runtime class not read; its name serves as handler");
+                class.to_owned()
+            }
+        }
+    }
+
+    /// What admission looks at, for the pod `uid`.
+    pub(crate) fn admission_view(&self, uid: &str) -> admission::View {
+        let pods = self.pods.lock().expect("no holder panics");
+        let active = pods.iter().filter(|(other, known)| *other != uid && known.admitted);
+        admission::View {
+            node_name: self.config.node_name.clone(),
+            labels: self.labels.lock().expect("no holder panics").clone(),
+            milli_cpu: self.config.milli_cpu,
+            memory: self.config.memory_capacity,
+            max_pods: self.config.max_pods,
+            active: active.map(|(_, known)| known.pod.clone()).collect(),
+        }
+    }
+
+    /// The pod now holds resources.
+    pub(crate) fn pod_admitted(&self, uid: &str, pod: Arc<Pod>) {
+        let mut pods = self.pods.lock().expect("no holder panics");
+        pods.insert(uid.to_owned(), Known { pod, status: None, admitted: true });
+    }
+
+    /// The pod no longer holds resources.
+    pub(crate) fn pod_stopped(&self, uid: &str) {
+        if let Some(known) = self.pods.lock().expect("no holder panics").get_mut(uid) {
+            known.admitted = false;
+        }
+    }
+
+    /// The pod's status was computed.
+    pub(crate) fn pod_status(&self, uid: &str, pod: &Arc<Pod>, status: &PodStatus) {
+        let mut pods = self.pods.lock().expect("no holder panics");
+        let known = pods.entry(uid.to_owned()).or_insert_with(|| Known {
+            pod: pod.clone(),
+            status: None,
+            admitted: true,
+        });
+        known.pod = pod.clone();
+        if known.status.as_ref() != Some(status) {
+            known.status = Some(status.clone());
+        }
+    }
+
+    /// The pod's worker ended.
+    pub(crate) fn pod_forgotten(&self, uid: &str) {
+        self.pods.lock().expect("no holder panics").remove(uid);
+        self.tokens.forget(uid);
+    }
+}

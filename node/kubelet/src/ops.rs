@@ -1,0 +1,330 @@
+//! The operations a worker begins: each does one thing to the world and reports how it went.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::{Container as Spec, Pod, PodStatus};
+use podwire_wire::cri;
+
+use crate::{
+    api::ApiError,
+    container, hooks,
+    images::{Found, ImageError},
+    node::Node,
+    observed::{Container, Observed, Sandbox},
+    paths, resources,
+    runtime::CallError,
+    sandbox,
+    spec::{self, Kind, PodRef},
+    volumes::{self, Mounted, VolumeError},
+};
+
+/// How an operation ended.
+pub(crate) enum Done {
+    Prepared(Result<Mounted, VolumeError>),
+    Remounted(Result<(), VolumeError>),
+    Sandbox(Result<Sandbox, SandboxError>),
+    Dropped { id: String, result: Result<(), CallError> },
+    Image { container: String, attempt: u32, result: Result<Found, ImageError> },
+    Started { container: String, attempt: u32, seen: Option<Container>, failure: Option<StartFailure> },
+    Resumed { id: String, container: String, seen: Option<Container>, failure: Option<StartFailure> },
+    Killed { id: String, result: Result<Option<Container>, CallError> },
+    TornDown { remove: bool, result: Result<(), TearDownError> },
+    Published { status: Box<PodStatus>, result: Result<(), ApiError> },
+    Deleted(Result<(), ApiError>),
+    Hooked { id: String, container: String, result: Result<(), String> },
+    Refreshed { seen: Vec<Container>, lost: Vec<String> },
+    Resized,
+}
+
+/// Why there is no sandbox.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SandboxError {
+    /// The pod's cgroup could not be made.
+    #[error("failed to ensure that the pod: {uid} cgroups exist and are correctly applied: {message}")]
+    Cgroup { uid: String, message: String },
+    /// The runtime refused.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+/// Why something of the pod is left.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TearDownError {
+    /// The runtime refused.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// A volume could not be unmounted or removed.
+    #[error("clean up volumes: {0}")]
+    Volumes(#[source] std::io::Error),
+    /// The cgroup could not be removed.
+    #[error("remove cgroup {path}: {message}")]
+    Cgroup { path: String, message: String },
+}
+
+/// Why a container does not run, in the words of status and event.
+pub(crate) struct StartFailure {
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+    pub(crate) event: String,
+}
+
+/// What starting a container takes.
+pub(crate) struct StartInput {
+    pub(crate) pod: Arc<Pod>,
+    pub(crate) kind: Kind,
+    pub(crate) container: Spec,
+    pub(crate) attempt: u32,
+    pub(crate) sandbox: Sandbox,
+    pub(crate) mounted: Arc<Mounted>,
+    pub(crate) image: Found,
+    pub(crate) target: Option<String>,
+}
+
+/// What stopping a container takes.
+pub(crate) struct KillInput {
+    pub(crate) pod: Arc<Pod>,
+    pub(crate) spec: Option<Spec>,
+    pub(crate) id: String,
+    pub(crate) sandbox: String,
+    pub(crate) grace: i64,
+    pub(crate) ips: Vec<String>,
+}
+
+/// Folders and volumes.
+pub(crate) async fn prepare(node: Arc<Node>, pod: Arc<Pod>) -> Done {
+    Done::Prepared(volumes::prepare(&node, &pod).await)
+}
+
+/// Volumes again, after their sources changed.
+pub(crate) async fn remount(node: Arc<Node>, pod: Arc<Pod>) -> Done {
+    Done::Remounted(volumes::prepare(&node, &pod).await.map(drop))
+}
+
+/// The pod's cgroup, then its sandbox.
+pub(crate) async fn run_sandbox(node: Arc<Node>, pod: Arc<Pod>, attempt: u32) -> Done {
+    Done::Sandbox(run_sandbox_inner(&node, &pod, attempt).await)
+}
+
+async fn run_sandbox_inner(node: &Arc<Node>, pod: &Arc<Pod>, attempt: u32) -> Result<Sandbox, SandboxError> {
+    node.cgroups
+        .ensure_pod(pod)
+        .await
+        .map_err(|message| SandboxError::Cgroup { uid: spec::uid(pod).to_owned(), message })?;
+    let config = sandbox::config(pod, attempt, &node.sandbox_facts());
+    let handler = node.runtime_handler(pod).await;
+    Ok(node.runtime.run_sandbox(config, &handler).await?)
+}
+
+/// Stops a sandbox that is to be replaced.
+pub(crate) async fn drop_sandbox(node: Arc<Node>, id: String) -> Done {
+    let result = node.runtime.stop_sandbox(&id).await;
+    Done::Dropped { id, result }
+}
+
+/// Creates and starts a container.
+pub(crate) async fn start(node: Arc<Node>, input: StartInput) -> Done {
+    let (seen, failure) = start_inner(&node, &input).await;
+    Done::Started { container: input.container.name, attempt: input.attempt, seen, failure }
+}
+
+async fn start_inner(node: &Arc<Node>, input: &StartInput) -> (Option<Container>, Option<StartFailure>) {
+    let part = Some((input.kind, input.container.name.as_str()));
+    let config = match container::config(node, input).await {
+        Ok(config) => config,
+        Err(error) => {
+            let message = error.to_string();
+            return (
+                None,
+                Some(StartFailure { reason: error.reason(), event: format!("Error: {message}"), message }),
+            );
+        }
+    };
+    let sandbox_config = sandbox::config(&input.pod, input.sandbox.attempt, &node.sandbox_facts());
+    let id = match node.runtime.create_container(&input.sandbox.id, config, sandbox_config).await {
+        Ok(id) => id,
+        Err(error) => {
+            let message = error.status.message().to_owned();
+            let event = format!("Error: {message}");
+            return (None, Some(StartFailure { reason: "CreateContainerError", message, event }));
+        }
+    };
+    node.events.normal(&input.pod, part, "Created", "Container created");
+    finish_start(node, &input.pod, part, &id, &input.sandbox.id).await
+}
+
+async fn finish_start(
+    node: &Arc<Node>,
+    pod: &Pod,
+    part: Option<(Kind, &str)>,
+    id: &str,
+    sandbox: &str,
+) -> (Option<Container>, Option<StartFailure>) {
+    let failure = match node.runtime.start_container(id).await {
+        Ok(()) => {
+            node.events.normal(pod, part, "Started", "Container started");
+            None
+        }
+        Err(error) => {
+            let message = error.status.message().to_owned();
+            let event = format!("Error: {message}");
+            Some(StartFailure { reason: "RunContainerError", message, event })
+        }
+    };
+    // Ignored: an unanswered question is asked again by the next relist.
+    let seen = node.runtime.container_status(id, sandbox).await.ok().flatten();
+    (seen, failure)
+}
+
+/// Starts a container that an earlier kubelet only created.
+pub(crate) async fn resume(
+    node: Arc<Node>,
+    pod: Arc<Pod>,
+    name: String,
+    id: String,
+    sandbox: String,
+) -> Done {
+    let kind = spec::find_container(&pod, &name).map(|(kind, _)| kind);
+    let part = kind.map(|kind| (kind, name.as_str()));
+    let (seen, failure) = finish_start(&node, &pod, part, &id, &sandbox).await;
+    Done::Resumed { id, container: name, seen, failure }
+}
+
+/// preStop hook, then StopContainer with what is left of the grace period.
+pub(crate) async fn kill(node: Arc<Node>, input: KillInput) -> Done {
+    const MINIMUM: i64 = 2;
+    let began = tokio::time::Instant::now();
+    if let Some(spec) = input.spec.as_ref().filter(|_| input.grace > 0) {
+        hooks::pre_stop(&node, &input.pod, spec, &input.id, &input.ips, input.grace).await;
+    }
+    let used = i64::try_from(began.elapsed().as_secs()).unwrap_or(i64::MAX);
+    let grace = (input.grace - used).max(MINIMUM);
+    let result = stop_and_look(&node, &input.id, &input.sandbox, grace).await;
+    Done::Killed { id: input.id, result }
+}
+
+async fn stop_and_look(
+    node: &Node,
+    id: &str,
+    sandbox: &str,
+    grace: i64,
+) -> Result<Option<Container>, CallError> {
+    node.runtime.stop_container(id, grace).await?;
+    node.runtime.container_status(id, sandbox).await
+}
+
+/// Another attempt at a container that could not be stopped.
+pub(crate) async fn kill_again(node: Arc<Node>, id: String, sandbox: String) -> Done {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let result = stop_and_look(&node, &id, &sandbox, 2).await;
+    Done::Killed { id, result }
+}
+
+/// Containers whose sandbox is not known: they are removed one by one.
+pub(crate) fn strays(observed: &Observed) -> Vec<String> {
+    let known = |id: &str| observed.sandboxes.iter().any(|s| s.id == id);
+    observed.containers.values().filter(|c| !known(&c.sandbox)).map(|c| c.id.clone()).collect()
+}
+
+/// Stops the sandboxes; when `remove`, nothing of the pod stays on the node.
+pub(crate) async fn tear_down(
+    node: Arc<Node>,
+    pod: Arc<Pod>,
+    sandboxes: Vec<String>,
+    strays: Vec<String>,
+    remove: bool,
+) -> Done {
+    let result = tear_down_inner(&node, &pod, &sandboxes, &strays, remove).await;
+    Done::TornDown { remove, result }
+}
+
+async fn tear_down_inner(
+    node: &Arc<Node>,
+    pod: &Arc<Pod>,
+    sandboxes: &[String],
+    strays: &[String],
+    remove: bool,
+) -> Result<(), TearDownError> {
+    for id in sandboxes {
+        node.runtime.stop_sandbox(id).await?;
+        if remove {
+            node.runtime.remove_sandbox(id).await?;
+        }
+    }
+    if remove {
+        for id in strays {
+            node.runtime.remove_container(id).await?;
+        }
+    }
+    let cgroup = paths::pod_cgroup(&node.config.cgroup_root, resources::qos(pod), spec::uid(pod));
+    node.cgroups.remove_pod(pod).await.map_err(|message| TearDownError::Cgroup { path: cgroup, message })?;
+    volumes::tear_down(node, &PodRef::of(pod), remove).await.map_err(TearDownError::Volumes)?;
+    if remove {
+        node.images.forget(spec::uid(pod));
+    }
+    Ok(())
+}
+
+/// Asks the runtime about containers.
+pub(crate) async fn refresh(node: Arc<Node>, containers: Vec<(String, String)>) -> Done {
+    let (mut seen, mut lost) = (Vec::new(), Vec::new());
+    for (id, sandbox) in containers {
+        match node.runtime.container_status(&id, &sandbox).await {
+            Ok(Some(container)) => seen.push(container),
+            Ok(None) => lost.push(id),
+            Err(error) => {
+                tracing::warn!(container = id, error = %error, "container not observed; the next relist asks again");
+            }
+        }
+    }
+    Done::Refreshed { seen, lost }
+}
+
+/// Removes one dead container.
+pub(crate) async fn remove_container(node: Arc<Node>, id: String) -> Done {
+    if let Err(error) = node.runtime.remove_container(&id).await {
+        tracing::warn!(container = id, error = %error, "dead container not removed; its pod's end removes it");
+    }
+    Done::Refreshed { seen: Vec::new(), lost: Vec::new() }
+}
+
+/// Containers whose limits differ from their specification.
+pub(crate) fn resize_changes(
+    node: &Node,
+    pod: &Pod,
+    observed: &Observed,
+) -> Vec<(String, cri::LinuxContainerResources)> {
+    let mut changes = Vec::new();
+    for (kind, spec) in spec::containers(pod) {
+        let Some(running) =
+            observed.newest(&spec.name).filter(|c| c.state == crate::observed::RunState::Running)
+        else {
+            continue;
+        };
+        let wanted = resources::linux(pod, kind, &spec, node.config.memory_capacity);
+        let Some(applied) = &running.resources else { continue };
+        let same = applied.cpu_shares == wanted.cpu_shares
+            && applied.cpu_quota == wanted.cpu_quota
+            && applied.memory_limit_in_bytes == wanted.memory_limit_in_bytes;
+        if !same {
+            changes.push((running.id.clone(), wanted));
+        }
+    }
+    changes
+}
+
+/// Applies changed limits.
+pub(crate) async fn resize(
+    node: Arc<Node>,
+    pod: Arc<Pod>,
+    changes: Vec<(String, cri::LinuxContainerResources)>,
+) -> Done {
+    if let Err(message) = node.cgroups.ensure_pod(&pod).await {
+        tracing::warn!(pod = %PodRef::of(&pod), message, "pod cgroup not resized");
+    }
+    for (id, wanted) in changes {
+        if let Err(error) = node.runtime.update_resources(&id, wanted).await {
+            node.events.warning(&pod, None, "ResizeError", &error.to_string());
+        }
+    }
+    Done::Resized
+}

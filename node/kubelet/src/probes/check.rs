@@ -1,0 +1,251 @@
+//! One question to a container: by command, HTTP, TCP or gRPC health.
+
+use std::{sync::Arc, time::Duration};
+
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::{
+    api::core::v1::{Container, HTTPGetAction, Probe},
+    apimachinery::pkg::util::intstr::IntOrString,
+};
+use tokio::net::TcpStream;
+
+use crate::node::Node;
+
+const BODY_LIMIT: usize = 10 * 1024;
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Good.
+    Success(String),
+    /// Good, with a remark.
+    Warning(String),
+    /// Bad.
+    Failure(String),
+    /// The question could not be put.
+    Error(String),
+}
+
+impl Answer {
+    /// The text of any answer.
+    pub fn text(&self) -> &str {
+        match self {
+            Answer::Success(text) | Answer::Warning(text) | Answer::Failure(text) | Answer::Error(text) => {
+                text
+            }
+        }
+    }
+}
+
+/// Where an HTTP question goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpTarget {
+    /// Address to connect to.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// Path and query.
+    pub path: String,
+    /// Whether over TLS, unverified.
+    pub tls: bool,
+    /// Extra headers.
+    pub headers: Vec<(String, String)>,
+}
+
+impl HttpTarget {
+    /// Reads an action of a container whose pod has the address `ip`.
+    pub fn of(action: &HTTPGetAction, container: &Container, ip: &str) -> Result<HttpTarget, String> {
+        let path = action.path.clone().unwrap_or_default();
+        let headers =
+            action.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect();
+        Ok(HttpTarget {
+            host: action.host.clone().filter(|h| !h.is_empty()).unwrap_or_else(|| ip.to_owned()),
+            port: port(&action.port, container)?,
+            path: if path.starts_with('/') { path } else { format!("/{path}") },
+            tls: action.scheme.as_deref() == Some("HTTPS"),
+            headers,
+        })
+    }
+
+    fn url(&self) -> String {
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        format!("{}://{host}:{}{}", if self.tls { "https" } else { "http" }, self.port, self.path)
+    }
+}
+
+/// A port by number or by name among the container's ports.
+fn port(port: &IntOrString, container: &Container) -> Result<u16, String> {
+    let number = match port {
+        IntOrString::Int(number) => Some(*number),
+        IntOrString::String(name) => container
+            .ports
+            .iter()
+            .flatten()
+            .find(|p| p.name.as_deref() == Some(name))
+            .map(|p| p.container_port)
+            .or_else(|| name.parse().ok()),
+    };
+    number
+        .and_then(|n| u16::try_from(n).ok())
+        .filter(|n| *n > 0)
+        .ok_or_else(|| format!("invalid port {port:?}"))
+}
+
+/// Puts the probe's question to container `id`, whose pod has the address `ip`.
+pub(crate) async fn run(
+    node: &Arc<Node>,
+    container: &Container,
+    probe: &Probe,
+    id: &str,
+    ip: &str,
+    timeout: Duration,
+) -> Answer {
+    if let Some(exec) = &probe.exec {
+        return command(node, id, exec.command.as_deref().unwrap_or_default(), timeout).await;
+    }
+    if let Some(action) = &probe.http_get {
+        return match HttpTarget::of(action, container, ip) {
+            Ok(target) => http(&target, timeout).await,
+            Err(text) => Answer::Error(text),
+        };
+    }
+    if let Some(action) = &probe.tcp_socket {
+        let host = action.host.clone().filter(|h| !h.is_empty()).unwrap_or_else(|| ip.to_owned());
+        return match port(&action.port, container) {
+            Ok(port) => tcp(&host, port, timeout).await,
+            Err(text) => Answer::Error(text),
+        };
+    }
+    if let Some(action) = &probe.grpc {
+        let Ok(port) = u16::try_from(action.port) else { return Answer::Error("invalid port".into()) };
+        return super::grpc::health(ip, port, action.service.as_deref().unwrap_or_default(), timeout).await;
+    }
+    Answer::Error("missing probe handler".to_owned())
+}
+
+async fn command(node: &Arc<Node>, id: &str, command: &[String], timeout: Duration) -> Answer {
+    match node.runtime.exec_sync(id, command, timeout).await {
+        Ok(answer) => {
+            let mut output = answer.stdout;
+            output.extend_from_slice(&answer.stderr);
+            output.truncate(BODY_LIMIT);
+            let text = String::from_utf8_lossy(&output).into_owned();
+            if answer.exit_code == 0 { Answer::Success(text) } else { Answer::Failure(text) }
+        }
+        Err(error) if error.status.code() == tonic::Code::DeadlineExceeded => Answer::Failure(format!(
+            "command timed out: \"{}\" timed out after {}s",
+            command.join(" "),
+            timeout.as_secs()
+        )),
+        Err(error) => Answer::Error(error.to_string()),
+    }
+}
+
+async fn tcp(host: &str, port: u16, timeout: Duration) -> Answer {
+    match tokio::time::timeout(timeout, TcpStream::connect((host, port))).await {
+        Ok(Ok(_)) => Answer::Success(String::new()),
+        Ok(Err(error)) => Answer::Failure(format!("dial tcp {host}:{port}: {error}")),
+        Err(_) => Answer::Failure(format!("dial tcp {host}:{port}: i/o timeout")),
+    }
+}
+
+/// Asks over HTTP; 200 to 399 is good.
+pub async fn http(target: &HttpTarget, timeout: Duration) -> Answer {
+    let url = target.url();
+    match tokio::time::timeout(timeout, exchange(target)).await {
+        Err(_) => Answer::Failure(format!(
+            "Get \"{url}\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+        )),
+        Ok(Err(error)) => Answer::Failure(format!("Get \"{url}\": {error}")),
+        Ok(Ok((code, body))) => judge(code, body),
+    }
+}
+
+fn judge(code: u16, body: String) -> Answer {
+    match code {
+        300..400 => Answer::Warning("Probe terminated redirects, Response body: ".to_owned() + &body),
+        200..300 => Answer::Success(body),
+        _ => Answer::Failure(format!("HTTP probe failed with statuscode: {code}")),
+    }
+}
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+async fn exchange(target: &HttpTarget) -> Result<(u16, String), AnyError> {
+    let stream = TcpStream::connect((target.host.as_str(), target.port)).await?;
+    if target.tls {
+        let name = rustls::pki_types::ServerName::try_from(target.host.clone())
+            .unwrap_or(rustls::pki_types::ServerName::IpAddress(std::net::Ipv4Addr::LOCALHOST.into()));
+        let stream = crate::tls::unverified_connector().connect(name, stream).await?;
+        speak(target, TokioIo::new(stream)).await
+    } else {
+        speak(target, TokioIo::new(stream)).await
+    }
+}
+
+async fn speak<S>(target: &HttpTarget, stream: S) -> Result<(u16, String), AnyError>
+where
+    S: hyper::rt::Read + hyper::rt::Write + Unpin + Send,
+{
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
+    let host = target.url();
+    let host = host.split("://").nth(1).and_then(|rest| rest.split('/').next()).unwrap_or_default();
+    let mut request = http::Request::builder().uri(&target.path).header("Accept", "*/*");
+    if !target.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+        request = request.header("Host", host);
+    }
+    if !target.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("user-agent")) {
+        request = request.header("User-Agent", "kube-probe/1.36");
+    }
+    for (name, value) in &target.headers {
+        request = request.header(name, value);
+    }
+    let request = request.header("Connection", "close").body(Empty::<bytes::Bytes>::new())?;
+    let talk = async {
+        let response = sender.send_request(request).await?;
+        let code = response.status().as_u16();
+        let body = Limited::new(response.into_body(), BODY_LIMIT).collect().await;
+        // A body beyond the limit is cut, not an error.
+        let text = body.map(|b| String::from_utf8_lossy(&b.to_bytes()).into_owned()).unwrap_or_default();
+        Ok::<_, AnyError>((code, text))
+    };
+    tokio::pin!(talk);
+    let mut connection = std::pin::pin!(connection);
+    let mut open = true;
+    loop {
+        tokio::select! {
+            answer = &mut talk => return answer,
+            ended = &mut connection, if open => {
+                open = false;
+                ended?;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_port_is_looked_up_among_the_containers_ports() {
+        let container: Container = serde_json::from_value(
+            serde_json::json!({"name": "c", "ports": [{"name": "web", "containerPort": 8080}]}),
+        )
+        .unwrap();
+        assert_eq!(port(&IntOrString::String("web".into()), &container), Ok(8080));
+        assert!(port(&IntOrString::String("nope".into()), &container).is_err());
+        assert!(port(&IntOrString::Int(70_000), &container).is_err());
+    }
+
+    #[test]
+    fn only_200_to_399_is_good() {
+        assert!(matches!(judge(204, String::new()), Answer::Success(_)));
+        assert!(matches!(judge(302, String::new()), Answer::Warning(_)));
+        assert_eq!(
+            judge(500, String::new()),
+            Answer::Failure("HTTP probe failed with statuscode: 500".into())
+        );
+    }
+}

@@ -1,0 +1,106 @@
+//! The gRPC health check, with the two messages it takes written out.
+
+use std::time::Duration;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+
+use super::check::Answer;
+
+const SERVING: u64 = 1;
+
+/// Asks `grpc.health.v1.Health/Check` for `service`.
+pub(super) async fn health(host: &str, port: u16, service: &str, timeout: Duration) -> Answer {
+    match tokio::time::timeout(timeout, ask(host, port, service)).await {
+        Err(_) => {
+            Answer::Failure(format!("timeout: health rpc did not complete within {}s", timeout.as_secs()))
+        }
+        Ok(Err(error)) => Answer::Failure(format!("error: {error}")),
+        Ok(Ok(SERVING)) => Answer::Success("service healthy".to_owned()),
+        Ok(Ok(status)) => {
+            let name = match status {
+                0 => "UNKNOWN",
+                2 => "NOT_SERVING",
+                _ => "SERVICE_UNKNOWN",
+            };
+            Answer::Failure(format!("service unhealthy (responded with \"{name}\")"))
+        }
+    }
+}
+
+async fn ask(host: &str, port: u16, service: &str) -> Result<u64, Box<dyn std::error::Error + Send + Sync>> {
+    let stream = TcpStream::connect((host, port)).await?;
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+    let authority = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    let request = http::Request::post(format!("http://{authority}/grpc.health.v1.Health/Check"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .header("user-agent", "kube-probe/1.36")
+        .body(Full::new(frame(service)))?;
+    let talk = async {
+        let response = sender.send_request(request).await?;
+        let head = response.headers().get("grpc-status").cloned();
+        let body = response.into_body().collect().await?;
+        let trailer = body.trailers().and_then(|t| t.get("grpc-status").cloned()).or(head);
+        if trailer.is_some_and(|status| status != "0") {
+            return Err("health rpc failed".into());
+        }
+        Ok(read(body.to_bytes()))
+    };
+    tokio::select! {
+        answer = talk => answer,
+        ended = connection => {
+            ended?;
+            Err("connection closed".into())
+        }
+    }
+}
+
+/// A length-prefixed HealthCheckRequest: field 1 is the service's name.
+fn frame(service: &str) -> Bytes {
+    let mut message = BytesMut::new();
+    if !service.is_empty() {
+        message.put_u8(0x0a);
+        varint(&mut message, service.len() as u64);
+        message.put_slice(service.as_bytes());
+    }
+    let mut framed = BytesMut::new();
+    framed.put_u8(0);
+    framed.put_u32(u32::try_from(message.len()).unwrap_or_default());
+    framed.put(message);
+    framed.freeze()
+}
+
+#[allow(clippy::cast_possible_truncation)] // Seven bits at a time.
+fn varint(out: &mut BytesMut, mut value: u64) {
+    while value >= 0x80 {
+        out.put_u8((value as u8) | 0x80);
+        value >>= 7;
+    }
+    out.put_u8(value as u8);
+}
+
+/// The status in a framed HealthCheckResponse: field 1, a varint; absent means 0.
+fn read(mut body: Bytes) -> u64 {
+    if body.len() < 7 {
+        return 0;
+    }
+    body.advance(5);
+    if body.get_u8() == 0x08 { u64::from(body.get_u8()) } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_health_messages_are_framed_as_grpc_says() {
+        assert_eq!(&frame("")[..], [0, 0, 0, 0, 0]);
+        assert_eq!(&frame("ab")[..], [0, 0, 0, 0, 4, 0x0a, 2, b'a', b'b']);
+        assert_eq!(read(Bytes::from_static(&[0, 0, 0, 0, 2, 8, 1])), 1);
+        assert_eq!(read(Bytes::from_static(&[0, 0, 0, 0, 0])), 0);
+    }
+}

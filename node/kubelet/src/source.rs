@@ -1,0 +1,185 @@
+//! From the API server's watch to one worker per pod; also adopts and clears what the runtime holds at start.
+//!
+//! Tasks: one, plus one per pod. Nothing of the runtime is removed before the first complete list of pods.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api,
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Event},
+    },
+};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    inbox::Inbox,
+    node::Node,
+    observed::Observed,
+    runtime::watch,
+    spec::{self, PodRef},
+    worker::Worker,
+};
+
+/// Hears of pods and keeps a worker for each.
+pub(crate) struct Source {
+    pub(crate) node: Arc<Node>,
+    pub(crate) client: kube::Client,
+    pub(crate) orphans: mpsc::Receiver<(PodRef, Observed)>,
+    pub(crate) adoptable: BTreeMap<String, Observed>,
+    /// Every pod of the API, since the first complete list.
+    pub(crate) listed: Option<BTreeSet<String>>,
+    pub(crate) workers: tokio_util::task::TaskTracker,
+}
+
+impl Source {
+    /// Runs until `shutdown`, then waits for the workers to come to rest.
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) {
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = self.take_stock() => {}
+        }
+        let api: Api<Pod> = Api::all(self.client.clone());
+        let config =
+            watcher::Config::default().fields(&format!("spec.nodeName={}", self.node.config.node_name));
+        let mut events = watcher::watcher(api, config).default_backoff().boxed();
+        let mut batch: BTreeSet<String> = BTreeSet::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                event = events.next() => match event {
+                    Some(Ok(event)) => self.heard(event, &mut batch, &shutdown),
+                    Some(Err(error)) => tracing::warn!(error = %error, "pods not watched; will retry"),
+                    None => break,
+                },
+                Some((pod, observed)) = self.orphans.recv() => self.orphan(pod, observed, &shutdown),
+            }
+        }
+        self.workers.close();
+        self.workers.wait().await;
+    }
+
+    /// What the runtime holds from before, so that a pod that runs already is never started again.
+    async fn take_stock(&mut self) {
+        let mut wait = Duration::from_millis(20);
+        loop {
+            match self.try_stock().await {
+                Ok(found) => {
+                    self.adoptable = found;
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(error = %error, "the runtime does not answer; will retry");
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(Duration::from_secs(1));
+                }
+            }
+        }
+    }
+
+    async fn try_stock(&self) -> Result<BTreeMap<String, Observed>, crate::runtime::CallError> {
+        let mut found = BTreeMap::new();
+        for (uid, listing) in watch::list(&self.node.runtime).await? {
+            found.insert(uid, watch::observe(&self.node.runtime, &listing).await?);
+        }
+        Ok(found)
+    }
+
+    fn heard(&mut self, event: Event<Pod>, batch: &mut BTreeSet<String>, shutdown: &CancellationToken) {
+        match event {
+            Event::Init => batch.clear(),
+            Event::InitApply(pod) => {
+                batch.insert(spec::uid(&pod).to_owned());
+                self.apply(pod, shutdown);
+            }
+            Event::InitDone => {
+                self.listed = Some(std::mem::take(batch));
+                self.settle(shutdown);
+            }
+            Event::Apply(pod) => {
+                if let Some(listed) = &mut self.listed {
+                    listed.insert(spec::uid(&pod).to_owned());
+                }
+                self.apply(pod, shutdown);
+            }
+            Event::Delete(pod) => {
+                if let Some(listed) = &mut self.listed {
+                    listed.remove(spec::uid(&pod));
+                }
+                if let Some(inbox) = self.node.inboxes.get(spec::uid(&pod)) {
+                    inbox.gone();
+                }
+            }
+        }
+    }
+
+    fn apply(&mut self, pod: Pod, shutdown: &CancellationToken) {
+        let uid = spec::uid(&pod).to_owned();
+        let pod = Arc::new(pod);
+        if let Some(inbox) = self.node.inboxes.get(&uid) {
+            inbox.pod(pod);
+            return;
+        }
+        let observed = self.adoptable.remove(&uid).unwrap_or_default();
+        self.spawn(pod, observed, shutdown);
+    }
+
+    fn spawn(&self, pod: Arc<Pod>, observed: Observed, shutdown: &CancellationToken) -> Arc<Inbox> {
+        let uid = spec::uid(&pod).to_owned();
+        let inbox = Arc::new(Inbox::default());
+        self.node.inboxes.add(&uid, inbox.clone());
+        let worker = Worker::new(self.node.clone(), inbox.clone(), pod, observed);
+        let node = self.node.clone();
+        let shutdown = shutdown.clone();
+        self.workers.spawn(async move {
+            worker.run(shutdown).await;
+            node.inboxes.remove(&uid);
+            node.pod_forgotten(&uid);
+        });
+        inbox
+    }
+
+    /// After a complete list: pods that are no longer in it are gone, and so is what the runtime still has of others.
+    fn settle(&mut self, shutdown: &CancellationToken) {
+        let Some(listed) = &self.listed else { return };
+        for uid in self.node.inboxes.uids() {
+            if !listed.contains(&uid) {
+                if let Some(inbox) = self.node.inboxes.get(&uid) {
+                    inbox.gone();
+                }
+            }
+        }
+        for (uid, observed) in std::mem::take(&mut self.adoptable) {
+            let reference = PodRef {
+                uid,
+                ..PodRef { namespace: String::new(), name: String::new(), uid: String::new() }
+            };
+            self.orphan(reference, observed, shutdown);
+        }
+    }
+
+    /// Something runs that no pod of the API wants.
+    fn orphan(&mut self, pod: PodRef, observed: Observed, shutdown: &CancellationToken) {
+        let Some(listed) = &self.listed else { return };
+        if listed.contains(&pod.uid) || self.node.inboxes.get(&pod.uid).is_some() {
+            return;
+        }
+        tracing::info!(pod = %pod, uid = pod.uid, "clearing a pod that the API no longer has");
+        let mut object = Pod::default();
+        object.metadata.name = Some(pod.name);
+        object.metadata.namespace = Some(pod.namespace);
+        object.metadata.uid = Some(pod.uid);
+        object.metadata.deletion_grace_period_seconds = Some(1);
+        let inbox = self.spawn(Arc::new(object), observed, shutdown);
+        inbox.gone();
+    }
+}

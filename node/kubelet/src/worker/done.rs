@@ -1,0 +1,419 @@
+//! Takes in what operations and the runtime report.
+
+use tokio::time::Instant;
+
+use super::{Farewell, Worker};
+use crate::{
+    hooks,
+    images::ImageError,
+    observed::{Container, RunState, Sandbox},
+    ops::{self, Done, StartFailure},
+    plan::Progress,
+    probes,
+    runtime::watch::PodListing,
+    spec,
+    status::Waiting,
+};
+use podwire_wire::cri;
+
+impl Worker {
+    /// One operation ended.
+    pub(super) fn done(&mut self, done: Done) {
+        match done {
+            Done::Prepared(result) => self.prepared(result),
+            Done::Remounted(result) => {
+                if let Err(error) = result {
+                    self.node.events.warning(&self.pod, None, "FailedMount", &error.to_string());
+                }
+            }
+            Done::Sandbox(result) => self.sandbox_ran(result),
+            Done::Dropped { id, result } => {
+                self.going.tearing_down = false;
+                match result {
+                    Ok(()) => self.sandbox_not_ready(&id),
+                    Err(error) => self.going.sandbox = self.sandbox_failed(&error),
+                }
+            }
+            Done::Image { container, attempt, result } => self.image_found(&container, attempt, result),
+            Done::Started { container, attempt, seen, failure } => {
+                self.started(container, attempt, seen, failure)
+            }
+            Done::Resumed { id, container, seen, failure } => {
+                self.going.resuming.remove(&id);
+                let attempt = self.observed.containers.get(&id).map_or(0, |c| c.attempt);
+                self.started(container, attempt, seen, failure);
+            }
+            Done::Killed { id, result } => self.killed(&id, result),
+            Done::TornDown { remove, result } => self.torn_down(remove, result),
+            Done::Published { status, result } => self.was_published(*status, result),
+            Done::Deleted(result) => self.deleted(result),
+            Done::Hooked { id, container, result } => self.hooked(&id, &container, result),
+            Done::Refreshed { seen, lost } => self.refreshed(seen, &lost),
+            Done::Resized => {}
+        }
+    }
+
+    fn prepared(&mut self, result: Result<crate::volumes::Mounted, crate::volumes::VolumeError>) {
+        match result {
+            Ok(mounted) => {
+                self.mounted_now(mounted);
+                self.failures.remove("prepare");
+                self.going.prepared = Progress::Done;
+            }
+            Err(error) => {
+                self.node.events.warning(&self.pod, None, error.reason(), &error.to_string());
+                self.going.prepared = Progress::Failed { retry_at: self.retry_at("prepare") };
+            }
+        }
+    }
+
+    fn sandbox_ran(&mut self, result: Result<Sandbox, ops::SandboxError>) {
+        match result {
+            Ok(sandbox) => {
+                self.failures.remove("sandbox");
+                self.going.sandbox = Progress::Idle;
+                self.observed.merge_sandbox(sandbox);
+            }
+            Err(error) => self.going.sandbox = self.sandbox_failed(&error),
+        }
+    }
+
+    fn sandbox_failed(&mut self, error: &dyn std::fmt::Display) -> Progress {
+        let message = format!("Failed to create pod sandbox: {error}");
+        self.node.events.warning(&self.pod, None, "FailedCreatePodSandBox", &message);
+        Progress::Failed { retry_at: self.retry_at("sandbox") }
+    }
+
+    fn sandbox_not_ready(&mut self, id: &str) {
+        if let Some(sandbox) = self.observed.sandboxes.iter_mut().find(|s| s.id == id) {
+            sandbox.ready = false;
+        }
+    }
+
+    fn image_found(&mut self, name: &str, attempt: u32, result: Result<crate::images::Found, ImageError>) {
+        let key = (name.to_owned(), attempt);
+        match result {
+            Ok(found) => {
+                self.waiting.remove(name);
+                self.images.insert(key.clone(), found);
+                self.going.images.insert(key, Progress::Done);
+            }
+            Err(ImageError::Cancelled) => {
+                self.going.images.remove(&key);
+            }
+            Err(error) => {
+                let retry_at = error.retry_at().unwrap_or_else(|| self.retry_at(name));
+                self.waiting.insert(name.to_owned(), error.waiting());
+                self.going.images.insert(key, Progress::Failed { retry_at });
+            }
+        }
+    }
+
+    fn started(
+        &mut self,
+        name: String,
+        attempt: u32,
+        seen: Option<Container>,
+        failure: Option<StartFailure>,
+    ) {
+        self.images.retain(|(container, n), _| container != &name || *n > attempt);
+        match failure {
+            None => {
+                self.waiting.remove(&name);
+                self.failures.remove(&name);
+                self.going.starts.remove(&name);
+            }
+            Some(failure) => {
+                let kind = spec::find_container(&self.pod, &name).map(|(kind, _)| kind);
+                let part = kind.map(|kind| (kind, name.as_str()));
+                self.node.events.warning(&self.pod, part, "Failed", &failure.event);
+                self.waiting.insert(
+                    name.clone(),
+                    Waiting { reason: failure.reason.into(), message: failure.message },
+                );
+                let retry_at = self.retry_at(&name);
+                self.going.starts.insert(name.clone(), Progress::Failed { retry_at });
+            }
+        }
+        if let Some(container) = seen {
+            let id = container.id.clone();
+            let ended = container.state == RunState::Exited;
+            self.learned.insert(id.clone(), Instant::now());
+            self.observed.merge_container(container);
+            if ended {
+                // It left a corpse: the crash back-off decides about the next attempt, not the retry.
+                self.going.starts.remove(&name);
+            }
+            self.container_moved(&id);
+        }
+    }
+
+    fn killed(&mut self, id: &str, result: Result<Option<Container>, crate::runtime::CallError>) {
+        self.going.killing.remove(id);
+        match result {
+            Ok(Some(container)) => {
+                if self.observed.merge_container(container) {
+                    self.container_moved(id);
+                }
+            }
+            Ok(None) => {
+                self.observed.forget_container(id);
+            }
+            Err(error) => {
+                tracing::warn!(pod = %self.reference, container = id, error = %error, "container not stopped; will retry");
+                let message = format!(
+                    "error killing pod: failed to \"KillContainer\" with KillContainerError: \"{error}\""
+                );
+                self.node.events.warning(&self.pod, None, "FailedKillPod", &message);
+                self.going.killing.insert(id.to_owned());
+                let id = id.to_owned();
+                let node = self.node.clone();
+                let sandbox =
+                    self.observed.containers.get(&id).map(|c| c.sandbox.clone()).unwrap_or_default();
+                self.ops.push(Box::pin(ops::kill_again(node, id, sandbox)));
+            }
+        }
+    }
+
+    fn torn_down(&mut self, remove: bool, result: Result<(), ops::TearDownError>) {
+        self.going.tearing_down = false;
+        match result {
+            Ok(()) => {
+                self.failures.remove("teardown");
+                self.going.torn_down = remove || !self.wants_gone();
+                self.going.prepared = Progress::Idle;
+                if remove {
+                    self.observed.sandboxes.clear();
+                    self.observed.containers.retain(|_, c| c.state == RunState::Exited);
+                } else {
+                    for sandbox in &mut self.observed.sandboxes {
+                        sandbox.ready = false;
+                    }
+                }
+                self.node.pod_stopped(&self.reference.uid);
+            }
+            Err(error) => {
+                tracing::warn!(pod = %self.reference, error = %error, "pod not torn down; will retry");
+                self.node.events.warning(
+                    &self.pod,
+                    None,
+                    "FailedKillPod",
+                    &format!("error killing pod: {error}"),
+                );
+                self.going.tearing_down = true;
+                let at = crate::clock::instant(self.retry_at("teardown"));
+                let node = self.node.clone();
+                let pod = self.pod.clone();
+                let sandboxes = self.observed.sandboxes.iter().map(|s| s.id.clone()).collect();
+                let strays = ops::strays(&self.observed);
+                self.ops.push(Box::pin(async move {
+                    tokio::time::sleep_until(at).await;
+                    ops::tear_down(node, pod, sandboxes, strays, remove).await
+                }));
+            }
+        }
+    }
+
+    fn deleted(&mut self, result: Result<(), crate::api::ApiError>) {
+        self.farewell = match result {
+            Ok(()) => Farewell::Said,
+            Err(error) if error.is_gone() => Farewell::Said,
+            Err(error) => {
+                tracing::warn!(pod = %self.reference, error = %error, "pod not deleted; will retry");
+                Farewell::RetryAt(crate::clock::instant(self.retry_at("delete")))
+            }
+        };
+    }
+
+    /// A container is in another state than before: probes, hooks and termination messages follow.
+    pub(super) fn container_moved(&mut self, id: &str) {
+        let Some(container) = self.observed.containers.get(id).cloned() else { return };
+        let Some((kind, spec)) = spec::find_container(&self.pod, &container.name) else { return };
+        match container.state {
+            RunState::Running if self.grace.is_none() => {
+                self.waiting.remove(&container.name);
+                let hook = spec.lifecycle.as_ref().and_then(|l| l.post_start.clone());
+                if let (Some(hook), true) = (hook, self.hooked_once.insert(id.to_owned())) {
+                    self.going.hooked.insert(id.to_owned());
+                    let ips = self.observed.sandboxes.first().map(|s| s.ips.clone()).unwrap_or_default();
+                    let run = hooks::post_start(self.node.clone(), spec, hook, id.to_owned(), ips);
+                    self.ops.push(Box::pin(run));
+                } else if !self.going.hooked.contains(id) {
+                    self.begin_probes(&container, kind, &spec);
+                }
+            }
+            RunState::Exited => {
+                self.probes.stop_container(id);
+                self.ready.remove(id);
+                self.going.started.remove(id);
+                self.going.hooked.remove(id);
+                self.going.condemned.remove(id);
+                self.read_last_words(id, &spec);
+                self.remove_older(&container.name);
+            }
+            _ => {}
+        }
+    }
+
+    fn begin_probes(
+        &mut self,
+        container: &Container,
+        kind: spec::Kind,
+        spec: &k8s_openapi::api::core::v1::Container,
+    ) {
+        if matches!(kind, spec::Kind::Init | spec::Kind::Ephemeral) || spec.startup_probe.is_none() {
+            self.going.started.insert(container.id.clone());
+        }
+        if spec.readiness_probe.is_none() || matches!(kind, spec::Kind::Init) {
+            self.ready.insert(container.id.clone());
+        }
+        let started = self.going.started.contains(&container.id);
+        let ips = self.observed.sandboxes.first().map(|s| s.ips.clone()).unwrap_or_default();
+        self.probes.start(&self.pod, spec, container, ips, started);
+    }
+
+    fn hooked(&mut self, id: &str, name: &str, result: Result<(), String>) {
+        self.going.hooked.remove(id);
+        if let Err(message) = result {
+            let kind = spec::find_container(&self.pod, name).map(|(kind, _)| kind);
+            let part = kind.map(|kind| (kind, name));
+            self.node.events.warning(&self.pod, part, "FailedPostStartHook", &message);
+            self.waiting.insert(name.to_owned(), Waiting { reason: "PostStartHookError".into(), message });
+            self.going.condemned.insert(id.to_owned(), "FailedPostStartHook".to_owned());
+        }
+        self.container_moved(id);
+    }
+
+    pub(super) fn probed(&mut self, verdict: probes::Verdict) {
+        let running =
+            |w: &Worker| w.observed.containers.get(&verdict.id).is_some_and(|c| c.state == RunState::Running);
+        if !running(self) {
+            return;
+        }
+        match verdict.outcome {
+            probes::Outcome::Ready(true) => {
+                self.ready.insert(verdict.id);
+            }
+            probes::Outcome::Ready(false) => {
+                self.ready.remove(&verdict.id);
+            }
+            probes::Outcome::Started => {
+                self.going.started.insert(verdict.id.clone());
+                self.probes.startup_done(&verdict.id);
+            }
+            probes::Outcome::Condemned(why) => {
+                self.going.condemned.insert(verdict.id, why);
+            }
+        }
+    }
+
+    /// An event carries the whole pod, so no further call is needed.
+    pub(super) fn runtime_event(&mut self, event: &cri::ContainerEventResponse) {
+        let Some(status) = &event.pod_sandbox_status else { return };
+        let deleted = event.container_event_type == cri::ContainerEventType::ContainerDeletedEvent as i32;
+        if deleted {
+            if event.container_id == status.id {
+                self.observed.forget_sandbox(&event.container_id);
+            } else {
+                self.observed.forget_container(&event.container_id);
+            }
+            return;
+        }
+        self.observed.merge_sandbox(Sandbox::from_status(status));
+        for container in &event.containers_statuses {
+            let container = Container::from_status(container, &status.id);
+            let id = container.id.clone();
+            // A container that is being created is heard of from its own operation first.
+            let own = self.going.starts.get(&container.name) == Some(&Progress::Busy);
+            if own && !self.observed.containers.contains_key(&id) && container.state != RunState::Exited {
+                continue;
+            }
+            self.learned.entry(id.clone()).or_insert_with(Instant::now);
+            if self.observed.merge_container(container) {
+                self.container_moved(&id);
+            }
+        }
+    }
+
+    /// Compares with a relist and asks about what differs.
+    pub(super) fn relisted(&mut self, listing: &PodListing, began: Instant) {
+        let mut ask = Vec::new();
+        for (id, seen) in &listing.containers {
+            let known = self.observed.containers.get(id);
+            if known.is_none_or(|c| c.state < seen.state) && !self.going.killing.contains(id) {
+                ask.push((id.clone(), seen.sandbox.clone()));
+            }
+        }
+        let older = |learned: Option<&Instant>| learned.is_none_or(|at| *at < began);
+        let lost: Vec<String> = self
+            .observed
+            .containers
+            .keys()
+            .filter(|id| !listing.containers.contains_key(*id) && older(self.learned.get(*id)))
+            .cloned()
+            .collect();
+        for id in lost {
+            self.observed.forget_container(&id);
+            self.probes.stop_container(&id);
+        }
+        let settled = self.going.sandbox != Progress::Busy && self.failures.is_empty();
+        for (id, ready) in &listing.sandboxes {
+            let known = self.observed.sandboxes.iter().find(|s| s.id == *id).map(|s| s.ready);
+            if known == Some(true) && !ready {
+                self.sandbox_not_ready(id);
+            }
+        }
+        if settled {
+            let gone: Vec<String> = self
+                .observed
+                .sandboxes
+                .iter()
+                .filter(|s| !listing.sandboxes.contains_key(&s.id) && s.created_at < listing.at)
+                .map(|s| s.id.clone())
+                .collect();
+            for id in gone {
+                self.observed.forget_sandbox(&id);
+            }
+        }
+        self.ask(ask);
+    }
+
+    pub(super) fn refresh_all(&mut self) {
+        let all = self.observed.containers.values().map(|c| (c.id.clone(), c.sandbox.clone())).collect();
+        self.ask(all);
+    }
+
+    fn ask(&mut self, containers: Vec<(String, String)>) {
+        if containers.is_empty() || self.refreshing {
+            return;
+        }
+        self.refreshing = true;
+        self.ops.push(Box::pin(ops::refresh(self.node.clone(), containers)));
+    }
+
+    fn refreshed(&mut self, seen: Vec<Container>, lost: &[String]) {
+        self.refreshing = false;
+        for id in lost {
+            self.observed.forget_container(id);
+        }
+        for container in seen {
+            let id = container.id.clone();
+            if self.observed.merge_container(container) {
+                self.container_moved(&id);
+            }
+        }
+    }
+
+    /// One dead container per name is kept for its log; older ones are removed.
+    fn remove_older(&mut self, name: &str) {
+        let mut dead: Vec<&Container> =
+            self.observed.named(name).filter(|c| c.state == RunState::Exited).collect();
+        dead.sort_by_key(|c| std::cmp::Reverse((c.attempt, c.created_at)));
+        // The newest may be restarted; the one before it is what `logs --previous` reads.
+        let old: Vec<String> = dead.iter().skip(2).map(|c| c.id.clone()).collect();
+        for id in old {
+            self.observed.forget_container(&id);
+            self.ops.push(Box::pin(ops::remove_container(self.node.clone(), id)));
+        }
+    }
+}

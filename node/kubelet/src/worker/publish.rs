@@ -1,0 +1,171 @@
+//! The status as ordered patches: one in flight, the newest next.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::PodStatus;
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+use super::Worker;
+use crate::{
+    api::ApiError,
+    clock,
+    ops::Done,
+    spec,
+    status::{self, Facts},
+};
+
+/// A status that only says "being created" may wait this long for a better one.
+const SOON: Duration = Duration::from_millis(60);
+
+impl Worker {
+    /// Computes the status and sends it if it differs from what the API has.
+    pub(super) fn publish(&mut self) {
+        let terminal_before =
+            spec::is_terminal_phase(&self.pod) && self.observed.is_empty() && self.published.is_none();
+        if self.gone || terminal_before {
+            return;
+        }
+        let status = self.current_status();
+        self.node.pod_status(&self.reference.uid, &self.pod, &status);
+        if self.published.as_ref() == Some(&status) {
+            self.publish_at = None;
+            return;
+        }
+        if self.publishing {
+            return;
+        }
+        let now = Instant::now();
+        let wait = if self.publish_failures > 0 {
+            Duration::from_millis(200 << self.publish_failures.min(6))
+        } else if is_creating(&status) && !self.wants_gone() {
+            SOON
+        } else {
+            Duration::ZERO
+        };
+        let at = *self.publish_at.get_or_insert(now + wait);
+        if at.min(now + wait) > now {
+            return;
+        }
+        self.publish_at = None;
+        self.publishing = true;
+        let body = patch(&self.reference.uid, self.published.as_ref().or(self.pod.status.as_ref()), &status);
+        let node = self.node.clone();
+        let reference = self.reference.clone();
+        self.ops.push(Box::pin(async move {
+            let result = node.api.patch_pod_status(&reference, &body).await;
+            Done::Published { status: Box::new(status), result }
+        }));
+    }
+
+    fn current_status(&self) -> PodStatus {
+        status::compute(&Facts {
+            pod: &self.pod,
+            observed: &self.observed,
+            waiting: &self.waiting,
+            ready: &self.ready,
+            started: &self.going.started,
+            backoff: &self.going.backoff,
+            last: self.published.as_ref(),
+            runtime: self.node.runtime_name(),
+            host_ips: &self.node.config.node_ips,
+            stopping: self.grace.is_some(),
+            verdict: self.verdict.as_ref(),
+            start_time: self.start_time,
+            now: clock::now_seconds(),
+        })
+    }
+
+    /// Whether the API holds the status as it is now.
+    pub(super) fn is_published(&self) -> bool {
+        !self.publishing && (self.gone || self.published.as_ref() == Some(&self.current_status()))
+    }
+
+    pub(super) fn was_published(&mut self, status: PodStatus, result: Result<(), ApiError>) {
+        self.publishing = false;
+        match result {
+            Ok(()) => {
+                self.publish_failures = 0;
+                self.published = Some(status);
+            }
+            Err(error) if error.is_gone() => {
+                tracing::debug!(pod = %self.reference, "the pod's object is gone");
+                self.gone = true;
+                self.shorten_grace(1);
+            }
+            Err(error) if error.is_refused() => {
+                tracing::error!(pod = %self.reference, error = %error, "the API server refuses the pod's status");
+                // The same status would be refused again; the next different one is tried.
+                self.published = Some(status);
+            }
+            Err(error) => {
+                tracing::warn!(pod = %self.reference, error = %error, "status not published; will retry");
+                self.publish_failures += 1;
+            }
+        }
+    }
+}
+
+fn is_creating(status: &PodStatus) -> bool {
+    if status.phase.as_deref() != Some("Pending") {
+        return false;
+    }
+    let all =
+        [&status.init_container_statuses, &status.container_statuses, &status.ephemeral_container_statuses];
+    all.into_iter().flatten().flatten().all(|s| {
+        let waiting = s.state.as_ref().and_then(|s| s.waiting.as_ref());
+        let reason = waiting.and_then(|w| w.reason.as_deref());
+        matches!(reason, Some("ContainerCreating" | "PodInitializing"))
+    })
+}
+
+/// The strategic merge patch that turns `old` into `new` without touching what others own.
+fn patch(uid: &str, old: Option<&PodStatus>, new: &PodStatus) -> Vec<u8> {
+    let mut body = object(new);
+    if let Some(old) = old {
+        let before = object(old);
+        for key in [
+            "message",
+            "reason",
+            "podIP",
+            "initContainerStatuses",
+            "containerStatuses",
+            "ephemeralContainerStatuses",
+        ] {
+            if before.contains_key(key) && !body.contains_key(key) {
+                body.insert(key.to_owned(), Value::Null);
+            }
+        }
+        let held = |s: &PodStatus| -> Vec<String> {
+            s.pod_ips.as_deref().unwrap_or_default().iter().map(|ip| ip.ip.clone()).collect()
+        };
+        let now = held(new);
+        let stale: Vec<Value> = held(old)
+            .into_iter()
+            .filter(|ip| !now.contains(ip))
+            .map(|ip| json!({"$patch": "delete", "ip": ip}))
+            .collect();
+        if !stale.is_empty() {
+            let list = body.entry("podIPs").or_insert_with(|| json!([]));
+            if let Value::Array(list) = list {
+                list.extend(stale);
+            }
+        }
+    }
+    // Conditions without a reason must lose the one they had.
+    if let Some(Value::Array(conditions)) = body.get_mut("conditions") {
+        for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
+            for key in ["reason", "message", "lastProbeTime"] {
+                condition.entry(key).or_insert(Value::Null);
+            }
+        }
+    }
+    serde_json::to_vec(&json!({"metadata": {"uid": uid}, "status": body})).expect("a JSON value serializes")
+}
+
+fn object(status: &PodStatus) -> Map<String, Value> {
+    match serde_json::to_value(status) {
+        Ok(Value::Object(map)) => map,
+        _ => Map::new(),
+    }
+}
