@@ -1,1 +1,95 @@
 //! Reads and writes of /proc/sys.
+//!
+//! Keys are paths below `/proc/sys` (`net/ipv4/ip_forward`). What is under `net/` belongs to the calling thread's network
+//! namespace.
+
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+/// Why a setting could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The key leads out of /proc/sys.
+    #[error("sysctl key {key:?} is not a plain path")]
+    BadKey {
+        /// The key.
+        key: String,
+    },
+    /// The kernel refused.
+    #[error("{attempt} sysctl {key}")]
+    Refused {
+        /// Read or write.
+        attempt: &'static str,
+        /// The key.
+        key: String,
+        /// The kernel's reason.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// Whether the kernel has no such setting.
+    pub fn is_absent(&self) -> bool {
+        matches!(self, Error::Refused { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+fn path_of(key: &str) -> Result<PathBuf, Error> {
+    let plain =
+        !key.is_empty() && Path::new(key).components().all(|part| matches!(part, Component::Normal(_)));
+    if plain { Ok(Path::new("/proc/sys").join(key)) } else { Err(Error::BadKey { key: key.to_owned() }) }
+}
+
+/// The value of a setting, trimmed.
+pub fn read(key: &str) -> Result<String, Error> {
+    match std::fs::read_to_string(path_of(key)?) {
+        Ok(value) => Ok(value.trim().to_owned()),
+        Err(source) => Err(Error::Refused { attempt: "read", key: key.to_owned(), source }),
+    }
+}
+
+/// Sets a setting.
+pub fn write(key: &str, value: &str) -> Result<(), Error> {
+    std::fs::write(path_of(key)?, value).map_err(|source| Error::Refused {
+        attempt: "write",
+        key: key.to_owned(),
+        source,
+    })
+}
+
+/// Sets a setting unless it has the value already; tells whether it was written.
+pub fn ensure(key: &str, value: &str) -> Result<bool, Error> {
+    if read(key)? == value {
+        return Ok(false);
+    }
+    write(key, value).map(|()| true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_cannot_leave_proc_sys() {
+        for key in ["", "/etc/passwd", "../etc/passwd", "net/../../x"] {
+            assert!(matches!(read(key), Err(Error::BadKey { .. })), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_setting_is_written_once() {
+        let fresh = crate::netns::create().expect("namespace");
+        fresh
+            .run(|| {
+                let key = "net/ipv4/ip_forward";
+                let before = read(key).expect("read");
+                let other = if before == "1" { "0" } else { "1" };
+                assert!(ensure(key, other).expect("write"));
+                assert!(!ensure(key, other).expect("same"));
+                assert_eq!(read(key).expect("read"), other);
+                assert!(read("net/ipv4/no_such_key").is_err_and(|error| error.is_absent()));
+            })
+            .expect("inside");
+    }
+}

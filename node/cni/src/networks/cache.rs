@@ -1,0 +1,111 @@
+//! Results on disk in libcni's format, so that cnitool, podman and people find what they expect.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::conflist::Conflist;
+use super::{Attachment, Error};
+use crate::spec::result::CniResult;
+
+const KIND: &str = "cniCacheV1";
+
+/// The folder of results.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    dir: PathBuf,
+}
+
+/// A cached attachment.
+pub(crate) struct Cached {
+    pub(crate) conflist: Conflist,
+    pub(crate) result: Option<CniResult>,
+}
+
+fn failed(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::State { attempt, path, source }
+}
+
+impl Cache {
+    pub(crate) fn open(cache_dir: &Path) -> Result<Cache, Error> {
+        let dir = cache_dir.join("results");
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&dir)
+            .map_err(failed("create", &dir))?;
+        Ok(Cache { dir })
+    }
+
+    fn path_of(&self, network: &str, container: &str, ifname: &str) -> PathBuf {
+        self.dir.join(format!("{network}-{container}-{ifname}"))
+    }
+
+    /// Writes a result aside and renames it into place: it is there whole or not at all.
+    pub(crate) fn write(
+        &self,
+        conflist: &Conflist,
+        attachment: &Attachment,
+        result: &CniResult,
+    ) -> Result<(), Error> {
+        let path = self.path_of(&conflist.name, &attachment.container_id, &attachment.ifname);
+        let aside = self.dir.join(format!(".new-{}-{}", attachment.container_id, attachment.ifname));
+        let args: Vec<Value> = attachment.args.iter().map(|(key, value)| json!([key, value])).collect();
+        let value = json!({
+            "kind": KIND,
+            "containerId": attachment.container_id,
+            "config": STANDARD.encode(&conflist.bytes),
+            "ifName": attachment.ifname,
+            "networkName": conflist.name,
+            "netns": attachment.netns.display().to_string(),
+            "cniArgs": args,
+            "capabilityArgs": attachment.capability_args,
+            "result": result.to_value(conflist.version).unwrap_or(Value::Null),
+        });
+        let mut options = OpenOptions::new();
+        let written = options.create(true).truncate(true).write(true).mode(0o600).open(&aside);
+        written
+            .and_then(|mut file| file.write_all(value.to_string().as_bytes()))
+            .map_err(failed("write", &aside))?;
+        std::fs::rename(&aside, &path).map_err(failed("write", &path))
+    }
+
+    /// Removes a result.
+    pub(crate) fn remove(&self, network: &str, container: &str, ifname: &str) -> Result<(), Error> {
+        let path = self.path_of(network, container, ifname);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The cached attachment of a container's interface, whatever its network; what cannot be read counts as absent.
+    pub(crate) fn find(&self, container: &str, ifname: &str) -> Option<Cached> {
+        let suffix = format!("-{container}-{ifname}");
+        for entry in std::fs::read_dir(&self.dir).ok()?.filter_map(Result::ok) {
+            if !entry.file_name().to_string_lossy().ends_with(&suffix) {
+                continue;
+            }
+            let value: Option<Value> =
+                std::fs::read(entry.path()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+            let Some(value) = value else { continue };
+            // The name is ambiguous, as `-` is legal in all three parts.
+            if value["kind"] != KIND || value["containerId"] != container || value["ifName"] != ifname {
+                continue;
+            }
+            let config = STANDARD.decode(value["config"].as_str().unwrap_or_default()).ok()?;
+            let conflist = Conflist::parse(&config, None).ok()?;
+            let result = CniResult::parse(&value["result"], conflist.version)
+                .ok()
+                .filter(|_| !value["result"].is_null());
+            return Some(Cached { conflist, result });
+        }
+        None
+    }
+}

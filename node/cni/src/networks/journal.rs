@@ -1,0 +1,293 @@
+//! What was begun for each attachment, written before it is done.
+//!
+//! One file per attachment, lines of JSON: first a header with magic, version, boot id, the namespace's identity, the
+//! attachment and its configuration; then a line per step about to run with the result so far; then `attached` with the
+//! result, or `deleting` with the steps that are left. Lines are appended and never synced: they survive the death of the
+//! process, and after a reboot the boot id says that they are stale. A torn last line is as if it had not been written.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use podwire_linux::netns::{Identity, Netns};
+use serde_json::{Map, Value, json};
+
+use super::conflist::Conflist;
+use super::{Attachment, Error, Pending};
+use crate::ipam::store::boot_id;
+use crate::names::sha512_hex;
+use crate::spec::result::CniResult;
+use crate::spec::version::Version;
+
+const MAGIC: &str = "podwire-cni-attachment";
+const VERSION: u64 = 1;
+
+/// How far an attachment has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// ADD was begun.
+    Adding,
+    /// ADD succeeded.
+    Attached,
+    /// DEL was begun and is not through.
+    Deleting,
+}
+
+/// What the journal knows of an attachment.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) phase: Phase,
+    pub(crate) attachment: Attachment,
+    pub(crate) conflist: Conflist,
+    boot: String,
+    netns: Identity,
+    /// Steps that were begun.
+    begun: usize,
+    /// Steps whose DEL failed.
+    left: Option<Vec<usize>>,
+    reason: String,
+    pub(crate) partial: Option<CniResult>,
+    pub(crate) result: Option<CniResult>,
+}
+
+impl Entry {
+    pub(crate) fn is_of_this_boot(&self) -> bool {
+        self.boot == boot_id()
+    }
+
+    /// Whether the path still leads to the namespace that was attached.
+    pub(crate) fn netns_is(&self, path: &Path) -> bool {
+        Netns::open(path).and_then(|netns| netns.identity()).is_ok_and(|identity| identity == self.netns)
+    }
+
+    /// The steps that DEL must still run for.
+    pub(crate) fn outstanding(&self) -> Vec<usize> {
+        match (&self.left, self.phase) {
+            (Some(left), _) => left.clone(),
+            (None, Phase::Adding) => (0..self.begun).collect(),
+            (None, _) => (0..self.conflist.plugins.len()).collect(),
+        }
+    }
+
+    /// Why it needs cleaning, if it does.
+    pub(crate) fn pending(&self) -> Option<Pending> {
+        let reason = if !self.is_of_this_boot() {
+            "it is of an earlier boot".to_owned()
+        } else {
+            match self.phase {
+                Phase::Adding => "its ADD was begun and not finished".to_owned(),
+                Phase::Deleting => format!("its DEL was begun and not finished: {}", self.reason),
+                Phase::Attached => return None,
+            }
+        };
+        Some(Pending {
+            container_id: self.attachment.container_id.clone(),
+            ifname: self.attachment.ifname.clone(),
+            network: self.conflist.name.clone(),
+            reason,
+        })
+    }
+}
+
+/// The folder of journals.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    dir: PathBuf,
+}
+
+fn failed(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::State { attempt, path, source }
+}
+
+impl Journal {
+    pub(crate) fn open(state_dir: &Path) -> Result<Journal, Error> {
+        let dir = state_dir.join("attachments");
+        std::fs::create_dir_all(&dir).map_err(failed("create", &dir))?;
+        Ok(Journal { dir })
+    }
+
+    fn path_of(&self, container: &str, ifname: &str) -> PathBuf {
+        let name = format!("{container}@{ifname}");
+        if name.len() <= 200 {
+            return self.dir.join(name);
+        }
+        self.dir.join(format!("{}@{}", &container[..100], &sha512_hex(&name)[..64]))
+    }
+
+    /// Writes the intent.
+    pub(crate) fn begin(
+        &self,
+        conflist: &Conflist,
+        attachment: &Attachment,
+        netns: Identity,
+    ) -> Result<Writer, Error> {
+        let path = self.path_of(&attachment.container_id, &attachment.ifname);
+        let file = OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(failed("create", &path))?;
+        let mut writer = Writer { file, path };
+        let args: Vec<Value> = attachment.args.iter().map(|(key, value)| json!([key, value])).collect();
+        writer.line(&json!({
+            "magic": MAGIC,
+            "version": VERSION,
+            "boot": boot_id(),
+            "containerId": attachment.container_id,
+            "ifName": attachment.ifname,
+            "netns": attachment.netns.display().to_string(),
+            "netnsDev": netns.dev,
+            "netnsIno": netns.ino,
+            "args": args,
+            "capabilityArgs": attachment.capability_args,
+            "traceparent": attachment.traceparent,
+            "cniVersion": conflist.version.to_string(),
+            "plugins": conflist.plugins,
+            "config": String::from_utf8_lossy(&conflist.bytes),
+        }))?;
+        Ok(writer)
+    }
+
+    /// What is known of an attachment; a file that never got a whole header is removed.
+    pub(crate) fn read(&self, container: &str, ifname: &str) -> Result<Option<Entry>, Error> {
+        self.read_path(&self.path_of(container, ifname))
+    }
+
+    fn read_path(&self, path: &Path) -> Result<Option<Entry>, Error> {
+        let text = match std::fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed("read", path)(error)),
+        };
+        let entry = parse(&String::from_utf8_lossy(&text));
+        if entry.is_none() {
+            // The header is written before anything is done: without it there is nothing to undo.
+            tracing::warn!(file = %path.display(), "removed a journal without a whole header");
+            remove(path)?;
+        }
+        Ok(entry)
+    }
+
+    /// Everything known.
+    pub(crate) fn all(&self) -> Result<Vec<Entry>, Error> {
+        let mut found = Vec::new();
+        for item in std::fs::read_dir(&self.dir).map_err(failed("list", &self.dir))? {
+            let path = item.map_err(failed("list", &self.dir))?.path();
+            found.extend(self.read_path(&path)?);
+        }
+        Ok(found)
+    }
+
+    /// Notes which steps of a DEL are left.
+    pub(crate) fn keep_deleting(
+        &self,
+        attachment: &Attachment,
+        left: &[usize],
+        reason: &str,
+    ) -> Result<(), Error> {
+        let path = self.path_of(&attachment.container_id, &attachment.ifname);
+        let file = OpenOptions::new().append(true).open(&path).map_err(failed("open", &path))?;
+        Writer { file, path }.line(&json!({ "deleting": left, "reason": reason }))
+    }
+
+    /// Forgets an attachment.
+    pub(crate) fn forget(&self, container: &str, ifname: &str) -> Result<(), Error> {
+        remove(&self.path_of(container, ifname))
+    }
+}
+
+fn remove(path: &Path) -> Result<(), Error> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Appends to one attachment's journal.
+pub(crate) struct Writer {
+    file: File,
+    path: PathBuf,
+}
+
+impl Writer {
+    fn line(&mut self, value: &Value) -> Result<(), Error> {
+        let mut text = value.to_string();
+        text.push('\n');
+        self.file.write_all(text.as_bytes()).map_err(failed("append to", &self.path))
+    }
+
+    /// A step is about to run.
+    pub(crate) fn step(&mut self, step: usize, result: Option<&CniResult>) -> Result<(), Error> {
+        let partial = result.and_then(|result| result.to_value(Version::V1_1).ok());
+        self.line(&json!({ "step": step, "partial": partial }))
+    }
+
+    /// All steps have run.
+    pub(crate) fn attached(&mut self, result: &CniResult) -> Result<(), Error> {
+        self.line(&json!({ "attached": result.to_value(Version::V1_1).ok() }))
+    }
+}
+
+fn parse(text: &str) -> Option<Entry> {
+    let mut lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    let header: Value = serde_json::from_str(lines.next()?).ok()?;
+    if header["magic"] != MAGIC || header["version"] != VERSION {
+        return None;
+    }
+    let mut entry = parse_header(&header)?;
+    for line in lines {
+        let Ok(value) = serde_json::from_str::<Value>(line) else { break };
+        let result =
+            |name: &str| value.get(name).and_then(|value| CniResult::parse(value, Version::V1_1).ok());
+        if let Some(step) = value.get("step").and_then(Value::as_u64) {
+            entry.begun = usize::try_from(step).ok()? + 1;
+            entry.partial = result("partial").or(entry.partial);
+        } else if value.get("attached").is_some() {
+            entry.phase = Phase::Attached;
+            entry.result = result("attached");
+        } else if let Some(left) = value.get("deleting").and_then(Value::as_array) {
+            entry.phase = Phase::Deleting;
+            entry.left = Some(
+                left.iter().filter_map(Value::as_u64).filter_map(|step| usize::try_from(step).ok()).collect(),
+            );
+            value["reason"].as_str().unwrap_or_default().clone_into(&mut entry.reason);
+        }
+    }
+    Some(entry)
+}
+
+fn parse_header(header: &Value) -> Option<Entry> {
+    let text = |name: &str| header[name].as_str().map(str::to_owned);
+    let pairs = header["args"].as_array()?.iter();
+    let config = text("config")?;
+    let mut conflist = Conflist::parse(config.as_bytes(), None).ok()?;
+    // Plugins of the network's folder were merged in when ADD began.
+    let plugins = header["plugins"].as_array()?.iter().filter_map(Value::as_object).cloned();
+    conflist.plugins = plugins.collect::<Vec<Map<String, Value>>>();
+    conflist.version = Version::parse(header["cniVersion"].as_str()?).ok()?;
+    Some(Entry {
+        phase: Phase::Adding,
+        attachment: Attachment {
+            container_id: text("containerId")?,
+            netns: PathBuf::from(text("netns")?),
+            ifname: text("ifName")?,
+            args: pairs
+                .filter_map(|pair| Some((pair[0].as_str()?.to_owned(), pair[1].as_str()?.to_owned())))
+                .collect(),
+            capability_args: header["capabilityArgs"].as_object().cloned().unwrap_or_default(),
+            traceparent: text("traceparent"),
+        },
+        conflist,
+        boot: text("boot")?,
+        netns: Identity { dev: header["netnsDev"].as_u64()?, ino: header["netnsIno"].as_u64()? },
+        begun: 0,
+        left: None,
+        reason: String::new(),
+        partial: None,
+        result: None,
+    })
+}

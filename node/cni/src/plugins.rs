@@ -1,0 +1,97 @@
+//! Our own plugins, and the door behind which they are the `podwire-cni` binary.
+//!
+//! Every plugin is a function from a [`Request`] to a result; all of them answer ADD, DEL, CHECK, GC and STATUS. The
+//! envelope (environment, versions, names, the namespace check) is checked here, before any of them is entered.
+
+pub mod bridge;
+pub mod exec;
+pub mod host_local;
+pub mod iface;
+pub mod loopback;
+pub mod main;
+pub mod masquerade;
+pub mod portmap;
+
+use serde_json::Value;
+
+use crate::spec::error::{CniError, code};
+use crate::spec::request::{Command, Request};
+use crate::spec::version::{self, SUPPORTED, Version};
+
+pub use main::{Answer, Call, main};
+
+/// What a plugin does with a request.
+type Run = fn(&Request) -> Result<Option<Value>, CniError>;
+
+/// One of our plugins.
+pub struct Plugin {
+    /// Its name, as in `type`.
+    pub name: &'static str,
+    /// The versions it speaks.
+    pub versions: &'static [&'static str],
+    /// Whether it hands out addresses.
+    pub ipam: bool,
+    run: Run,
+}
+
+/// All of our plugins.
+pub const ALL: &[Plugin] = &[
+    Plugin { name: "bridge", versions: &SUPPORTED, ipam: false, run: bridge::run },
+    Plugin { name: "loopback", versions: &SUPPORTED, ipam: false, run: loopback::run },
+    Plugin { name: "host-local", versions: &SUPPORTED, ipam: true, run: host_local::run },
+    Plugin { name: "portmap", versions: &SUPPORTED, ipam: false, run: portmap::run },
+];
+
+/// The plugin of this name.
+pub fn find(name: &str) -> Option<&'static Plugin> {
+    ALL.iter().find(|plugin| plugin.name == name)
+}
+
+/// Whether a plugin of ours hands out addresses.
+pub fn is_ipam(name: &str) -> bool {
+    find(name).is_some_and(|plugin| plugin.ipam)
+}
+
+/// Runs one of our plugins in this process.
+pub fn run(name: &str, request: &Request) -> Result<Option<Value>, CniError> {
+    let plugin = find(name).ok_or_else(|| CniError::internal(format!("failed to find plugin {name:?}")))?;
+    check_version(plugin, request)?;
+    check_own_namespace(request)?;
+    let result = (plugin.run)(request)?;
+    Ok(if request.command == Command::Add { result } else { None })
+}
+
+fn check_version(plugin: &Plugin, request: &Request) -> Result<(), CniError> {
+    let text = request.object()?.str("cniVersion")?.unwrap_or_default();
+    let version = version::reconcile(text, plugin.versions)?;
+    let needed = match request.command {
+        Command::Check => Version::V0_4,
+        Command::Gc | Command::Status => Version::V1_1,
+        Command::Add | Command::Del | Command::Version => Version::OLDEST,
+    };
+    if version < needed {
+        return Err(CniError::new(
+            code::INCOMPATIBLE_VERSION,
+            format!("config version {version} does not allow {}", request.command.as_str()),
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses the plugin's own namespace before anything is done to it.
+fn check_own_namespace(request: &Request) -> Result<(), CniError> {
+    if request.netns_override || !matches!(request.command, Command::Add | Command::Del) {
+        return Ok(());
+    }
+    let Some(path) = request.netns_path() else { return Ok(()) };
+    // Ignored: a path that cannot be opened is judged by the plugin, which for DEL is no error.
+    let Ok(target) = podwire_linux::netns::Netns::open(path) else { return Ok(()) };
+    let own = podwire_linux::netns::Netns::current()?;
+    if target.identity()? == own.identity()? {
+        return Err(CniError::new(
+            code::BAD_NETNS,
+            "plugin's netns and netns from CNI_NETNS should not be the same",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,284 @@
+//! The host's side of the bridge plugin: the bridge, its address, its ports, masquerading.
+
+use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
+use podwire_linux::netns::Netns;
+use podwire_linux::rtnl::{Batch, Bridge, Link, LinkChange, LinkRef, Mac, NewAddress, Socket, VlanRange};
+
+use super::conf::Conf;
+use crate::plugins::{iface, masquerade};
+use crate::spec::error::{CniError, code};
+use crate::spec::request::Request;
+use crate::spec::result::CniResult;
+
+/// The bridge, made when it is absent.
+pub fn ensure_bridge(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError> {
+    let name = &conf.bridge;
+    let filtering = conf.vlan > 0 || !conf.vlan_trunk.is_empty();
+    let mut link = socket.link(LinkRef::Name(name))?;
+    if link.is_none() {
+        let mut batch = Batch::new();
+        batch.add_bridge(&Bridge { name, mtu: conf.mtu, mac: None, vlan_filtering: filtering });
+        match socket.exchange(&mut batch) {
+            // Another ADD may have been faster.
+            Err(error) if error.is_present() => {}
+            Err(error) => return Err(CniError::because(format!("could not add {name:?}"), &error)),
+            Ok(_) => iface::set_if_present(&format!("net/ipv6/conf/{name}/accept_ra"), "0")?,
+        }
+        link = socket.link(LinkRef::Name(name))?;
+    }
+    let link = link.ok_or_else(|| CniError::internal(format!("could not lookup {name:?}: not found")))?;
+    if link.kind.as_deref() != Some("bridge") {
+        return Err(CniError::internal(format!("{name:?} already exists but is not a bridge")));
+    }
+    let mut batch = Batch::new();
+    if !link.is_up() || (conf.promisc && link.promiscuity == 0) {
+        let promisc = conf.promisc.then_some(true);
+        batch.set_link(
+            LinkRef::Index(link.index),
+            &LinkChange { up: Some(true), promisc, ..LinkChange::default() },
+        );
+    }
+    if filtering && !link.vlan_filtering {
+        batch.filter_vlans(link.index);
+    }
+    socket.exchange(&mut batch)?;
+    Ok(link)
+}
+
+/// Refuses a name that something other than a bridge has.
+pub fn check_bridge_name(name: &str) -> Result<(), CniError> {
+    let link = Socket::route()?.link(LinkRef::Name(name))?;
+    match link {
+        Some(link) if link.kind.as_deref() != Some("bridge") => {
+            Err(CniError::new(code::UNAVAILABLE, format!("{name:?} already exists but is not a bridge")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Sets hairpin, isolation and VLANs of a port.
+pub fn set_port(socket: &mut Socket, conf: &Conf, port: u32) -> Result<(), CniError> {
+    let mut batch = Batch::new();
+    let change = conf.port();
+    if change.hairpin.is_some() || change.isolated.is_some() {
+        batch.set_port(port, change);
+    }
+    if conf.vlan > 0 || !conf.vlan_trunk.is_empty() {
+        if !conf.preserve_default_vlan {
+            for vlan in socket.vlans(port)? {
+                batch.del_vlan(port, vlan);
+            }
+        }
+        if conf.vlan > 0 {
+            batch.add_vlan(port, VlanRange { first: conf.vlan, last: conf.vlan, pvid: true, untagged: true });
+        }
+        for vlan in &conf.vlan_trunk {
+            batch.add_vlan(port, *vlan);
+        }
+    }
+    socket.exchange(&mut batch)?;
+    Ok(())
+}
+
+/// Puts the gateways' addresses on the bridge; returns its hardware address.
+pub fn set_gateways(
+    socket: &mut Socket,
+    conf: &Conf,
+    bridge: &Link,
+    result: &CniResult,
+) -> Result<Option<Mac>, CniError> {
+    let mut added = false;
+    let found = socket.addresses(bridge.index)?;
+    for ip in &result.ips {
+        let Some(gateway) = ip.gateway else { continue };
+        let net = IpNet::new(gateway, ip.address.prefix_len())
+            .map_err(|_| CniError::internal("a gateway of another family"))?;
+        if found.iter().any(|address| address.net == net) {
+            continue;
+        }
+        let mut batch = Batch::new();
+        for other in found.iter().filter(|address| conflicts(address.net, net)) {
+            if !conf.force_address {
+                return Err(CniError::internal(format!(
+                    "{:?} already has an IP address different from {net}",
+                    conf.bridge
+                )));
+            }
+            batch.del_address(bridge.index, other.net);
+        }
+        batch.add_address(&NewAddress { link: bridge.index, net, no_dad: true, broadcast: true });
+        match socket.exchange(&mut batch) {
+            // Another ADD may have been faster.
+            Err(error) if error.is_present() => {}
+            Err(error) => {
+                return Err(CniError::because(
+                    format!("could not add IP address to {:?}", conf.bridge),
+                    &error,
+                ));
+            }
+            Ok(_) => added = true,
+        }
+    }
+    let Some(now) = socket.link(LinkRef::Index(bridge.index))? else { return Ok(bridge.mac) };
+    if let (true, Some(mac)) = (added, now.mac) {
+        // A bridge follows the lowest address of its ports until it is told its own.
+        let mut batch = Batch::new();
+        batch.set_link(LinkRef::Index(bridge.index), &LinkChange { mac: Some(mac), ..LinkChange::default() });
+        socket.exchange(&mut batch)?;
+    }
+    Ok(now.mac)
+}
+
+/// Any other IPv4 address, or an IPv6 address of the same network; link-local ones are the kernel's own.
+fn conflicts(found: IpNet, wanted: IpNet) -> bool {
+    match (found, wanted) {
+        (IpNet::V4(_), IpNet::V4(_)) => true,
+        (IpNet::V6(found), IpNet::V6(wanted)) => {
+            !found.addr().is_unicast_link_local()
+                && (found.contains(&wanted.network()) || wanted.contains(&found.network()))
+        }
+        _ => false,
+    }
+}
+
+/// Waits until the bridge forwards to the new port.
+pub fn wait_port(socket: &mut Socket, conf: &Conf, port: &Link) -> Result<(), CniError> {
+    const UP: u8 = 6;
+    const UNKNOWN: u8 = 0;
+    if conf.disable_container_interface {
+        return Ok(());
+    }
+    let deadline = Instant::now() + Duration::from_millis(2500);
+    loop {
+        match socket.link(LinkRef::Index(port.index))? {
+            Some(link) if matches!(link.oper_state, UP | UNKNOWN) => return Ok(()),
+            Some(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(1)),
+            Some(link) => {
+                return Err(CniError::internal(format!("bridge port in error state: {}", link.oper_state)));
+            }
+            None => return Err(CniError::internal(format!("host interface {} has vanished", port.name))),
+        }
+    }
+}
+
+/// Masquerades the pod's addresses.
+pub fn masquerade(conf: &Conf, who: masquerade::Attachment<'_>, nets: &[IpNet]) -> Result<(), CniError> {
+    masquerade::add(&conf.ip_masq_table, who, nets)
+}
+
+/// Removes what masquerades the pod's addresses.
+pub fn unmasquerade(conf: &Conf, who: masquerade::Attachment<'_>) -> Result<(), CniError> {
+    masquerade::del(&conf.ip_masq_table, who)
+}
+
+/// Removes the masquerading of attachments that are gone.
+pub fn gc_masquerade(conf: &Conf, keep: &[(String, String)]) -> Result<(), CniError> {
+    masquerade::gc(&conf.ip_masq_table, &conf.network, keep)
+}
+
+/// Whether the pod's addresses are masqueraded.
+pub fn check_masquerade(conf: &Conf, who: masquerade::Attachment<'_>, wanted: usize) -> Result<(), CniError> {
+    let found = masquerade::count(&conf.ip_masq_table, who)?;
+    if found >= wanted {
+        return Ok(());
+    }
+    Err(CniError::internal(format!("{found} of {wanted} masquerade rules of {} are there", who.container)))
+}
+
+/// The text by which a host veth is recognised as one of an attachment.
+pub fn alias(network: &str, container: &str, ifname: &str) -> String {
+    let mut text = format!("cni {network} {container} {ifname}");
+    text.truncate(255);
+    text
+}
+
+/// Removes host veths of a network whose attachments are not in `keep`.
+pub fn gc_links(network: &str, keep: &[(String, String)]) -> Result<(), CniError> {
+    let kept: Vec<String> = keep.iter().map(|(id, ifname)| alias(network, id, ifname)).collect();
+    let ours = format!("cni {network} ");
+    let mut socket = Socket::route()?;
+    let mut batch = Batch::new();
+    for link in socket.links()? {
+        let stale =
+            link.alias.as_ref().is_some_and(|alias| alias.starts_with(&ours) && !kept.contains(alias));
+        if stale && link.kind.as_deref() == Some("veth") {
+            batch.del_link(LinkRef::Index(link.index));
+        }
+    }
+    let refused =
+        socket.run(&mut batch)?.refusals.into_iter().find(|no| no.errno != rustix::io::Errno::NODEV);
+    refused.map_or(Ok(()), |no| Err(CniError::internal(no.to_string())))
+}
+
+/// Removes the pod's interface; a namespace or interface that is gone is fine.
+pub fn delete_pod_link(request: &Request) -> Result<(), CniError> {
+    let Some(netns) = request.netns_path().and_then(|path| Netns::open(path).ok()) else { return Ok(()) };
+    let deleted = netns.run(|| {
+        let mut batch = Batch::new();
+        batch.del_link(LinkRef::Name(&request.ifname));
+        Socket::route()?.exchange(&mut batch)
+    });
+    match deleted {
+        Ok(Err(error)) if !error.is_absent() => Err(error.into()),
+        // A path that is no network namespace has no interface of ours.
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// Compares the bridge and the host's end with a result.
+pub fn check(conf: &Conf, result: &CniResult, pod_end: &Link) -> Result<(), CniError> {
+    let mut socket = Socket::route()?;
+    let bridge = socket
+        .link(LinkRef::Name(&conf.bridge))?
+        .ok_or_else(|| CniError::internal(format!("bridge {} not found", conf.bridge)))?;
+    if bridge.kind.as_deref() != Some("bridge") {
+        return Err(CniError::internal(format!("{} is not a bridge", conf.bridge)));
+    }
+    let host_end = result
+        .interfaces
+        .iter()
+        .filter(|interface| interface.sandbox.is_empty() && interface.name != conf.bridge)
+        .find_map(|interface| socket.link(LinkRef::Name(&interface.name)).ok().flatten())
+        .ok_or_else(|| CniError::internal("host veth not found"))?;
+    if host_end.peer != Some(pod_end.index) || pod_end.peer != Some(host_end.index) {
+        return Err(CniError::internal(format!(
+            "{} and {} are not two ends of one veth",
+            host_end.name, pod_end.name
+        )));
+    }
+    if host_end.master != Some(bridge.index) {
+        return Err(CniError::internal(format!("{} is not a port of {}", host_end.name, conf.bridge)));
+    }
+    if conf.hairpin && !host_end.hairpin {
+        return Err(CniError::internal(format!("{} is not in hairpin mode", host_end.name)));
+    }
+    if conf.port_isolation && !host_end.isolated {
+        return Err(CniError::internal(format!("{} is not isolated", host_end.name)));
+    }
+    check_gateways(&mut socket, conf, &bridge, result)
+}
+
+fn check_gateways(
+    socket: &mut Socket,
+    conf: &Conf,
+    bridge: &Link,
+    result: &CniResult,
+) -> Result<(), CniError> {
+    if !conf.is_gateway {
+        return Ok(());
+    }
+    let found = socket.addresses(bridge.index)?;
+    for ip in &result.ips {
+        if let Some(gateway) =
+            ip.gateway.filter(|gateway| !found.iter().any(|address| address.net.addr() == *gateway))
+        {
+            return Err(CniError::internal(format!(
+                "bridge {} lacks the gateway's address {gateway}",
+                conf.bridge
+            )));
+        }
+    }
+    Ok(())
+}
