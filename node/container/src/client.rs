@@ -1,0 +1,385 @@
+//! The daemon's handle on the supervisor.
+//!
+//! One thread (`supervisor-read`) reads answers and events; calls may come from any thread and
+//! block until their own answer is there. Events are delivered on the reading thread in the order
+//! they were sent, so the callback must be quick and must not call back into the handle.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use oci_spec::runtime::Spec;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::Error;
+use crate::plan;
+use crate::protocol::{
+    AttachArg, CreateArg, ExecArg, FdRole, FdsReply, HELLO, IdArg, Outgoing, ProcessReply, Request,
+    ResizeArg, SignalArg, frame, hello, parse_hello,
+};
+use crate::request::{
+    AttachHandle, AttachRequest, ContainerState, CreateRequest, Created, Event, ExecHandle, ExecRequest,
+    StartedAt, SupervisorConfig, WindowSize,
+};
+use crate::socket::{Frames, send_all};
+use crate::spawn;
+
+/// Receives events; called on the reading thread.
+pub(crate) type OnEvent = Arc<dyn Fn(Event) + Send + Sync>;
+
+type Answer = (Outgoing, Vec<OwnedFd>);
+
+/// A connection to the supervisor. Clones share it; the last one to be dropped closes it.
+#[derive(Clone)]
+pub struct Supervisor {
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Supervisor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Supervisor").field("socket", &self.shared.path).finish_non_exhaustive()
+    }
+}
+
+struct Shared {
+    path: PathBuf,
+    stream: UnixStream,
+    writing: Mutex<()>,
+    waiting: Arc<Mutex<Waiting>>,
+    next: AtomicU64,
+    filters: crate::seccomp::Cache,
+}
+
+#[derive(Default)]
+struct Waiting {
+    closed: bool,
+    calls: HashMap<u64, SyncSender<Answer>>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Ignored: the reader ends either way.
+        self.stream.shutdown(std::net::Shutdown::Both).ok();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Supervisor {
+    /// Connects to the living supervisor, or starts one and connects.
+    pub fn connect_or_spawn(cfg: &SupervisorConfig, on_event: OnEvent) -> Result<Supervisor, Error> {
+        let stream = spawn::connect_or_spawn(cfg)?;
+        Self::over(cfg.socket.clone(), stream, on_event)
+    }
+
+    /// Connects to a living supervisor only.
+    pub fn connect(cfg: &SupervisorConfig, on_event: OnEvent) -> Result<Supervisor, Error> {
+        let stream = UnixStream::connect(&cfg.socket)
+            .map_err(|source| Error::Socket { socket: cfg.socket.clone(), source })?;
+        Self::over(cfg.socket.clone(), stream, on_event)
+    }
+
+    fn over(path: PathBuf, stream: UnixStream, on_event: OnEvent) -> Result<Supervisor, Error> {
+        let socket = |source| Error::Socket { socket: path.clone(), source };
+        send_all(&stream, &hello(), &[]).map_err(socket)?;
+        let mut frames = Frames::default();
+        let greeting = loop {
+            if let Some(greeting) = frames.take::<HELLO>() {
+                break greeting;
+            }
+            if !frames.fill(&stream).map_err(socket)? {
+                return Err(Error::Handshake { socket: path, reason: "it hung up".to_owned() });
+            }
+        };
+        parse_hello(greeting).map_err(|reason| Error::Handshake { socket: path.clone(), reason })?;
+        let waiting = Arc::new(Mutex::new(Waiting::default()));
+        let reader = stream.try_clone().map_err(socket)?;
+        let for_reader = Arc::clone(&waiting);
+        std::thread::Builder::new()
+            .name("supervisor-read".to_owned())
+            .spawn(move || read(&reader, frames, &for_reader, &on_event))
+            .map_err(socket)?;
+        Ok(Supervisor {
+            shared: Arc::new(Shared {
+                path,
+                stream,
+                writing: Mutex::new(()),
+                waiting,
+                next: AtomicU64::new(1),
+                filters: crate::seccomp::Cache::default(),
+            }),
+        })
+    }
+
+    /// Every container the supervisor has, dead or alive, until it is deleted.
+    pub fn list(&self) -> Result<Vec<ContainerState>, Error> {
+        Ok(self.call("list", &())?.0)
+    }
+
+    /// Sets a container up to the point where only execve is missing.
+    pub fn create(&self, req: CreateRequest) -> Result<Created, Error> {
+        let spec_error = |reason: String| Error::Spec { id: req.id.clone(), reason };
+        let mut launch = plan::launch(&req.spec, &req.rootfs).map_err(|e| spec_error(e.to_string()))?;
+        launch.process.seccomp = self.filter(&req.spec).map_err(|e| spec_error(e.to_string()))?;
+        let tty = req.tty.then(|| plan::console_size(&req.spec));
+        let log_path = match &req.log_path {
+            None => None,
+            Some(path) => Some(
+                path.to_str()
+                    .ok_or_else(|| spec_error(format!("log path {path:?} is not UTF-8")))?
+                    .to_owned(),
+            ),
+        };
+        let arg = CreateArg {
+            id: req.id,
+            plan: launch,
+            log_path,
+            tty,
+            stdin: req.stdin,
+            stdin_once: req.stdin_once,
+            oom_watch: req.oom_watch,
+        };
+        let (reply, fds): (ProcessReply, _) = self.call("create", &arg)?;
+        let mut ends = Ends::sort(&reply.fds, fds);
+        Ok(Created {
+            pid: reply.pid,
+            pidfd: ends.pidfd.take(),
+            stdout: ends.stdout.take(),
+            stderr: ends.stderr.take(),
+        })
+    }
+
+    /// Makes a container that only reaps: process 1 of a pod whose containers share their processes.
+    ///
+    /// It runs at once and needs no `start`.
+    pub fn create_reaper(&self, req: plan::ReaperRequest) -> Result<Created, Error> {
+        let arg = CreateArg {
+            id: req.id.clone(),
+            plan: plan::reaper(&req),
+            log_path: None,
+            tty: None,
+            stdin: false,
+            stdin_once: false,
+            oom_watch: false,
+        };
+        let (reply, fds): (ProcessReply, _) = self.call("create", &arg)?;
+        let mut ends = Ends::sort(&reply.fds, fds);
+        Ok(Created { pid: reply.pid, pidfd: ends.pidfd.take(), stdout: None, stderr: None })
+    }
+
+    /// Lets a created container execute its program. The error says why it could not.
+    pub fn start(&self, id: &str) -> Result<StartedAt, Error> {
+        Ok(self.call("start", &IdArg { id: id.to_owned() })?.0)
+    }
+
+    /// Signals a container's init, or with `all` every process in it.
+    pub fn signal(&self, id: &str, signal: i32, all: bool) -> Result<(), Error> {
+        let arg = SignalArg { id: id.to_owned(), signal, all, exec: None };
+        self.call::<_, Option<()>>("signal", &arg)?;
+        Ok(())
+    }
+
+    /// Signals an exec's process.
+    pub fn signal_exec(&self, id: &str, exec_id: &str, signal: i32) -> Result<(), Error> {
+        let arg = SignalArg { id: id.to_owned(), signal, all: false, exec: Some(exec_id.to_owned()) };
+        self.call::<_, Option<()>>("signal", &arg)?;
+        Ok(())
+    }
+
+    /// Kills what is left of a container, removes its cgroup and forgets it. A container that is
+    /// not known is already deleted.
+    pub fn delete(&self, id: &str) -> Result<(), Error> {
+        match self.call::<_, Option<()>>("delete", &IdArg { id: id.to_owned() }) {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs one more program in a container. Returns once it has been executed.
+    pub fn exec(&self, req: ExecRequest) -> Result<ExecHandle, Error> {
+        let cwd = match &req.cwd {
+            None => None,
+            Some(cwd) => Some(
+                cwd.to_str()
+                    .ok_or_else(|| Error::Spec {
+                        id: req.container.clone(),
+                        reason: format!("working folder {cwd:?} is not UTF-8"),
+                    })?
+                    .to_owned(),
+            ),
+        };
+        let arg = ExecArg {
+            id: req.container,
+            exec_id: req.exec_id,
+            argv: req.argv,
+            env: req.env,
+            cwd,
+            user: req.user,
+            caps: req.caps.as_ref().map(plan::capabilities),
+            tty: req.tty,
+            stdin: req.stdin,
+        };
+        let (reply, fds): (ProcessReply, _) = self.call("exec", &arg)?;
+        let ends = Ends::sort(&reply.fds, fds);
+        Ok(ExecHandle { pid: reply.pid, stdin: ends.stdin, stdout: ends.stdout, stderr: ends.stderr })
+    }
+
+    /// Copies of a running container's streams from now on.
+    pub fn attach(&self, id: &str, streams: AttachRequest) -> Result<AttachHandle, Error> {
+        let (reply, fds): (FdsReply, _) = self.call("attach", &AttachArg { id: id.to_owned(), streams })?;
+        let ends = Ends::sort(&reply.fds, fds);
+        Ok(AttachHandle { stdin: ends.stdin, stdout: ends.stdout, stderr: ends.stderr })
+    }
+
+    /// Tells the terminal of a container, or of one of its execs, its new size.
+    pub fn resize(&self, id: &str, exec: Option<&str>, width: u16, height: u16) -> Result<(), Error> {
+        let size = WindowSize { width, height };
+        let arg = ResizeArg { id: id.to_owned(), exec: exec.map(str::to_owned), size };
+        self.call::<_, Option<()>>("resize", &arg)?;
+        Ok(())
+    }
+
+    /// Closes the supervisor's write end of a container's stdin.
+    pub fn close_stdin(&self, id: &str) -> Result<(), Error> {
+        self.call::<_, Option<()>>("close-stdin", &IdArg { id: id.to_owned() })?;
+        Ok(())
+    }
+
+    /// Opens the log file again, after it was rotated away.
+    pub fn reopen_log(&self, id: &str) -> Result<(), Error> {
+        self.call::<_, Option<()>>("reopen-log", &IdArg { id: id.to_owned() })?;
+        Ok(())
+    }
+
+    /// Ends the supervisor when it has no containers left; refused otherwise.
+    pub fn shutdown(&self) -> Result<(), Error> {
+        self.call::<_, Option<()>>("shutdown", &())?;
+        Ok(())
+    }
+
+    fn filter(&self, spec: &Spec) -> Result<Option<plan::FilterPlan>, crate::seccomp::CompileError> {
+        let profile = spec.linux().as_ref().and_then(|linux| linux.seccomp().as_ref());
+        profile.map(|profile| self.shared.filters.compile(profile)).transpose()
+    }
+
+    fn call<A: Serialize, R: DeserializeOwned>(
+        &self,
+        operation: &'static str,
+        arg: &A,
+    ) -> Result<(R, Vec<OwnedFd>), Error> {
+        let seq = self.shared.next.fetch_add(1, Ordering::Relaxed);
+        let body = serde_json::to_vec(&Request { seq, op: operation, arg })
+            .map_err(|source| Error::Decode { operation, source })?;
+        let (answer, answered) = sync_channel(1);
+        {
+            let mut waiting = lock(&self.shared.waiting);
+            if waiting.closed {
+                return Err(Error::Disconnected { operation });
+            }
+            waiting.calls.insert(seq, answer);
+        }
+        let sent = {
+            let _turn = lock(&self.shared.writing);
+            send_all(&self.shared.stream, &frame(&body, 0), &[])
+        };
+        if let Err(source) = sent {
+            lock(&self.shared.waiting).calls.remove(&seq);
+            return Err(Error::Socket { socket: self.shared.path.clone(), source });
+        }
+        let (answer, fds) = answered.recv().map_err(|_| Error::Disconnected { operation })?;
+        if let Some(refusal) = answer.error {
+            return Err(Error::Refused { kind: refusal.kind, message: refusal.message });
+        }
+        let text = answer.ok.as_ref().map_or("null", |raw| raw.get());
+        let value = serde_json::from_str(text).map_err(|source| Error::Decode { operation, source })?;
+        Ok((value, fds))
+    }
+}
+
+/// Descriptors of an answer by role.
+#[derive(Default)]
+struct Ends {
+    stdin: Option<OwnedFd>,
+    stdout: Option<OwnedFd>,
+    stderr: Option<OwnedFd>,
+    pidfd: Option<OwnedFd>,
+}
+
+impl Ends {
+    fn sort(roles: &[FdRole], fds: Vec<OwnedFd>) -> Ends {
+        let mut ends = Ends::default();
+        for (role, fd) in roles.iter().zip(fds) {
+            match role {
+                FdRole::Stdin => ends.stdin = Some(fd),
+                FdRole::Stdout => ends.stdout = Some(fd),
+                FdRole::Stderr => ends.stderr = Some(fd),
+                FdRole::Pidfd => ends.pidfd = Some(fd),
+                FdRole::Unknown => {}
+            }
+        }
+        ends
+    }
+}
+
+/// Reads answers and events until the connection ends.
+fn read(stream: &UnixStream, mut frames: Frames, waiting: &Mutex<Waiting>, on_event: &OnEvent) {
+    loop {
+        match frames.next() {
+            Ok(Some((body, fds))) => dispatch(&body, fds, waiting, on_event),
+            Ok(None) => match frames.fill(stream) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "supervisor connection failed");
+                    break;
+                }
+            },
+            Err(reason) => {
+                tracing::error!(reason, "supervisor sent what is no frame");
+                break;
+            }
+        }
+    }
+    {
+        let mut waiting = lock(waiting);
+        waiting.closed = true;
+        waiting.calls.clear();
+    }
+    on_event(Event::Disconnected);
+}
+
+fn dispatch(body: &[u8], fds: Vec<OwnedFd>, waiting: &Mutex<Waiting>, on_event: &OnEvent) {
+    let outgoing: Outgoing = match serde_json::from_slice(body) {
+        Ok(outgoing) => outgoing,
+        Err(error) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "supervisor frame not understood; skipped"
+            );
+            return;
+        }
+    };
+    if let Some(seq) = outgoing.seq {
+        let call = lock(waiting).calls.remove(&seq);
+        if let Some(call) = call {
+            // Ignored: the caller no longer waits.
+            call.send((outgoing, fds)).ok();
+        }
+        return;
+    }
+    if let Some(event) = outgoing.event {
+        // An event kind that a newer supervisor invented is not for us.
+        match serde_json::from_str(event.get()) {
+            Ok(event) => on_event(event),
+            Err(error) => tracing::debug!(%error, "event kind not known"),
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! From an OCI spec to a flat list of what the child will do. Pure.
+//!
+//! Everything that can be refused is refused here, before a process exists. The plan travels to
+//! the supervisor as JSON, so its fields are only ever added.
+
+mod mounts;
+mod namespaces;
+mod process;
+
+use oci_spec::runtime::Spec;
+use serde::{Deserialize, Serialize};
+
+pub use namespaces::{Join, NamespaceKind, ReaperRequest, reaper};
+pub use process::{CapabilityPlan, ProcessPlan, RlimitPlan, capabilities};
+
+use crate::request::{Rootfs, WindowSize};
+
+/// Why a specification cannot be carried out.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum PlanError {
+    /// A part without which nothing can run.
+    #[error("the spec has no {part}")]
+    Missing {
+        /// The part.
+        part: &'static str,
+    },
+    /// A value that has no meaning here.
+    #[error("{field} {value:?} {reason}")]
+    Invalid {
+        /// Where it stands in the spec.
+        field: &'static str,
+        /// The value.
+        value: String,
+        /// Why it cannot be used.
+        reason: &'static str,
+    },
+    /// A sysctl that would change the host.
+    #[error("sysctl {name:?} is not in a separate kernel namespace")]
+    HostSysctl {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// Everything the child does before execve.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchPlan {
+    /// `CLONE_NEW*` flags for clone3.
+    pub clone_flags: u64,
+    /// Existing namespaces to enter.
+    #[serde(default)]
+    pub join: Vec<Join>,
+    /// A cgroup namespace, made once the child is in its cgroup.
+    #[serde(default)]
+    pub unshare_cgroup: bool,
+    /// Maps of a new user namespace (`container host length`).
+    #[serde(default)]
+    pub uid_maps: Vec<IdMapPlan>,
+    /// The same for groups.
+    #[serde(default)]
+    pub gid_maps: Vec<IdMapPlan>,
+    /// Its cgroup, relative to the root of every hierarchy.
+    #[serde(default)]
+    pub cgroup: Option<CgroupPlan>,
+    /// What becomes `/`; `None` keeps the supervisor's (the reaper needs none).
+    #[serde(default)]
+    pub rootfs: Option<Rootfs>,
+    /// Mounts in order.
+    #[serde(default)]
+    pub mounts: Vec<MountPlan>,
+    /// Device nodes below `/dev`.
+    #[serde(default)]
+    pub devices: Vec<DevicePlan>,
+    /// Give `/dev` the standard links (`fd`, `stdin`, `ptmx`, ...).
+    #[serde(default)]
+    pub dev_links: bool,
+    /// Paths that read as empty.
+    #[serde(default)]
+    pub masked: Vec<String>,
+    /// Paths that cannot be written.
+    #[serde(default)]
+    pub readonly: Vec<String>,
+    /// Propagation of `/` itself (`MS_PRIVATE` and so on).
+    #[serde(default)]
+    pub propagation: u64,
+    /// File below `/proc/sys` and its value.
+    #[serde(default)]
+    pub sysctls: Vec<(String, String)>,
+    /// Host name to set.
+    #[serde(default)]
+    pub hostname: Option<String>,
+    /// Domain name to set.
+    #[serde(default)]
+    pub domainname: Option<String>,
+    /// SELinux label of mounts.
+    #[serde(default)]
+    pub mount_label: Option<String>,
+    /// The program.
+    pub process: ProcessPlan,
+}
+
+/// One range of a user namespace's map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdMapPlan {
+    /// First id inside.
+    pub container: u32,
+    /// First id outside.
+    pub host: u32,
+    /// How many.
+    pub length: u32,
+}
+
+/// A cgroup and its limits.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CgroupPlan {
+    /// Relative to the root of every hierarchy.
+    pub path: String,
+    /// Its limits.
+    #[serde(default)]
+    pub resources: podwire_linux::cgroup::Resources,
+}
+
+/// One mount below the new root.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountPlan {
+    /// Where, absolute inside the container.
+    pub target: String,
+    /// What.
+    pub kind: MountKind,
+    /// `MOUNT_ATTR_*` to set on it.
+    #[serde(default)]
+    pub attr_set: u64,
+    /// `MOUNT_ATTR_*` to clear on it.
+    #[serde(default)]
+    pub attr_clear: u64,
+    /// Apply the attributes to everything below too (`rro`).
+    #[serde(default)]
+    pub attr_recursive: bool,
+    /// Propagation to set (`MS_PRIVATE`, ...); 0 leaves the kernel's.
+    #[serde(default)]
+    pub propagation: u64,
+    /// Propagation holds for everything below too.
+    #[serde(default)]
+    pub propagation_recursive: bool,
+    /// Map ids of the mounted tree.
+    #[serde(default)]
+    pub idmap: Option<IdmapPlan>,
+}
+
+/// Ids of a bind mount, mapped.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdmapPlan {
+    /// Users; empty means the container's own map.
+    pub uids: Vec<IdMapPlan>,
+    /// Groups; empty means the container's own map.
+    pub gids: Vec<IdMapPlan>,
+    /// Everything below too.
+    pub recursive: bool,
+}
+
+/// What is mounted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MountKind {
+    /// A tree of the host.
+    Bind {
+        /// Its path on the host.
+        source: String,
+        /// With what is mounted below it.
+        recursive: bool,
+    },
+    /// A file system of its own.
+    New {
+        /// Its type.
+        fstype: String,
+        /// Its source, as `/proc/mounts` shows it.
+        source: String,
+        /// Options for the superblock; without a value they are flags.
+        options: Vec<(String, Option<String>)>,
+        /// Copy the image's content of the target into it first.
+        #[serde(default)]
+        copy_up: bool,
+    },
+    /// The container's view of its cgroups.
+    Cgroup,
+}
+
+/// A device node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DevicePlan {
+    /// Absolute path inside the container.
+    pub path: String,
+    /// Type and permission bits as for mknod.
+    pub mode: u32,
+    /// Major number.
+    pub major: u32,
+    /// Minor number.
+    pub minor: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// A compiled seccomp filter.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilterPlan {
+    /// Instructions, each as `code << 48 | jt << 40 | jf << 32 | k`.
+    pub program: std::sync::Arc<[u64]>,
+    /// `SECCOMP_FILTER_FLAG_*`.
+    pub flags: u64,
+}
+
+/// The plan for `spec` on `rootfs`, all but the seccomp filter, which has a cache of its own.
+pub fn launch(spec: &Spec, rootfs: &Rootfs) -> Result<LaunchPlan, PlanError> {
+    let linux = spec.linux().as_ref().ok_or(PlanError::Missing { part: "linux section" })?;
+    let process = spec.process().as_ref().ok_or(PlanError::Missing { part: "process" })?;
+    let spaces = namespaces::plan(linux)?;
+    let mut rootfs = rootfs.clone();
+    if spec.root().as_ref().and_then(|root| root.readonly()).unwrap_or(false) {
+        rootfs.set_readonly();
+    }
+    let cgroup = match linux.cgroups_path() {
+        None => None,
+        Some(path) => Some(CgroupPlan {
+            path: namespaces::cgroup_path(path)?,
+            resources: linux.resources().as_ref().map(crate::resources::from_oci).unwrap_or_default(),
+        }),
+    };
+    let mounts = mounts::mounts(spec.mounts().as_deref().unwrap_or_default())?;
+    let has_dev = mounts.iter().any(|m| m.target == "/dev" && matches!(m.kind, MountKind::New { .. }));
+    let devices = mounts::devices(linux, has_dev)?;
+    Ok(LaunchPlan {
+        clone_flags: spaces.clone_flags,
+        unshare_cgroup: spaces.unshare_cgroup,
+        sysctls: namespaces::sysctls(linux, &spaces)?,
+        uid_maps: namespaces::id_maps(linux.uid_mappings().as_deref()),
+        gid_maps: namespaces::id_maps(linux.gid_mappings().as_deref()),
+        join: spaces.join,
+        cgroup,
+        rootfs: Some(rootfs),
+        mounts,
+        devices,
+        dev_links: has_dev,
+        masked: absolute("maskedPaths", linux.masked_paths().as_deref())?,
+        readonly: absolute("readonlyPaths", linux.readonly_paths().as_deref())?,
+        propagation: mounts::root_propagation(linux.rootfs_propagation().as_deref())?,
+        hostname: spec.hostname().clone(),
+        domainname: spec.domainname().clone(),
+        mount_label: linux.mount_label().clone(),
+        process: process::plan(process)?,
+    })
+}
+
+/// The terminal's first size.
+pub fn console_size(spec: &Spec) -> WindowSize {
+    let size = spec.process().as_ref().and_then(|p| p.console_size());
+    let clamp = |v: u64| u16::try_from(v).unwrap_or(u16::MAX);
+    size.map_or(WindowSize { width: 0, height: 0 }, |size| WindowSize {
+        width: clamp(size.width()),
+        height: clamp(size.height()),
+    })
+}
+
+fn absolute(field: &'static str, paths: Option<&[String]>) -> Result<Vec<String>, PlanError> {
+    let paths = paths.unwrap_or_default();
+    for path in paths {
+        text(field, path)?;
+        if !path.starts_with('/') {
+            return Err(PlanError::Invalid { field, value: path.clone(), reason: "is not absolute" });
+        }
+    }
+    Ok(paths.to_vec())
+}
+
+/// Refuses what cannot become a C string.
+fn text(field: &'static str, value: &str) -> Result<(), PlanError> {
+    if value.contains('\0') {
+        return Err(PlanError::Invalid { field, value: value.to_owned(), reason: "contains a NUL byte" });
+    }
+    Ok(())
+}
+
+impl Rootfs {
+    fn set_readonly(&mut self) {
+        match self {
+            Rootfs::Overlay { readonly, .. } | Rootfs::Bind { readonly, .. } => *readonly = true,
+        }
+    }
+}

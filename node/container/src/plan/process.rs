@@ -1,0 +1,156 @@
+//! The program of a plan: who it runs as and with which rights.
+
+use oci_spec::runtime::{LinuxCapabilities, PosixRlimitType, Process};
+use serde::{Deserialize, Serialize};
+
+use super::namespaces::utf8;
+use super::{FilterPlan, PlanError, text};
+use crate::capability;
+
+/// A program and everything about its process that execve keeps.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessPlan {
+    /// Reap forever instead of executing anything.
+    #[serde(default)]
+    pub reaper: bool,
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// `NAME=value`.
+    pub env: Vec<String>,
+    /// Working folder, absolute inside the container.
+    pub cwd: String,
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Supplementary groups.
+    #[serde(default)]
+    pub groups: Vec<u32>,
+    /// File mode creation mask.
+    #[serde(default)]
+    pub umask: Option<u32>,
+    /// Capability sets; `None` keeps all.
+    #[serde(default)]
+    pub caps: Option<CapabilityPlan>,
+    /// Resource limits.
+    #[serde(default)]
+    pub rlimits: Vec<RlimitPlan>,
+    /// Never gain privileges by execve.
+    #[serde(default)]
+    pub no_new_privs: bool,
+    /// Badness for the kernel's OOM killer.
+    #[serde(default)]
+    pub oom_score_adj: Option<i32>,
+    /// AppArmor profile to enter at execve.
+    #[serde(default)]
+    pub apparmor: Option<String>,
+    /// SELinux label to enter at execve.
+    #[serde(default)]
+    pub selinux: Option<String>,
+    /// System call filter.
+    #[serde(default)]
+    pub seccomp: Option<FilterPlan>,
+}
+
+/// The five capability sets as bit masks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CapabilityPlan {
+    /// What execve may ever give.
+    pub bounding: u64,
+    /// What the kernel checks.
+    pub effective: u64,
+    /// What may become effective.
+    pub permitted: u64,
+    /// What execve of a marked file keeps.
+    pub inheritable: u64,
+    /// What execve of any file keeps.
+    pub ambient: u64,
+}
+
+/// One resource limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RlimitPlan {
+    /// `RLIMIT_*`.
+    pub resource: u32,
+    /// The limit that counts.
+    pub soft: u64,
+    /// How far the process may raise it.
+    pub hard: u64,
+}
+
+/// Bit masks of the spec's capability sets.
+pub fn capabilities(caps: &LinuxCapabilities) -> CapabilityPlan {
+    let mask = |set: Option<&oci_spec::runtime::Capabilities>| set.map_or(0, capability::mask);
+    CapabilityPlan {
+        bounding: mask(caps.bounding().as_ref()),
+        effective: mask(caps.effective().as_ref()),
+        permitted: mask(caps.permitted().as_ref()),
+        inheritable: mask(caps.inheritable().as_ref()),
+        ambient: mask(caps.ambient().as_ref()),
+    }
+}
+
+pub(super) fn plan(process: &Process) -> Result<ProcessPlan, PlanError> {
+    let argv = process.args().clone().unwrap_or_default();
+    if argv.first().is_none_or(String::is_empty) {
+        return Err(PlanError::Missing { part: "program to run (process.args)" });
+    }
+    let env = process.env().clone().unwrap_or_default();
+    for value in argv.iter().chain(&env) {
+        text("process", value)?;
+    }
+    let cwd = utf8("process.cwd", process.cwd())?;
+    if !cwd.starts_with('/') {
+        return Err(PlanError::Invalid { field: "process.cwd", value: cwd, reason: "is not absolute" });
+    }
+    let user = process.user();
+    let rlimits = process.rlimits().as_deref().unwrap_or_default().iter();
+    let rlimits = rlimits.map(|limit| RlimitPlan {
+        resource: rlimit(limit.typ()),
+        soft: limit.soft(),
+        hard: limit.hard(),
+    });
+    let oom_score_adj = process.oom_score_adj();
+    if let Some(adj) = oom_score_adj.filter(|adj| !(-1000..=1000).contains(adj)) {
+        let reason = "is not within -1000 and 1000";
+        return Err(PlanError::Invalid { field: "oomScoreAdj", value: adj.to_string(), reason });
+    }
+    Ok(ProcessPlan {
+        reaper: false,
+        argv,
+        env,
+        cwd,
+        uid: user.uid(),
+        gid: user.gid(),
+        groups: user.additional_gids().clone().unwrap_or_default(),
+        umask: user.umask(),
+        caps: Some(process.capabilities().as_ref().map(capabilities).unwrap_or_default()),
+        rlimits: rlimits.collect(),
+        no_new_privs: process.no_new_privileges().unwrap_or(false),
+        oom_score_adj,
+        apparmor: process.apparmor_profile().clone().filter(|p| !p.is_empty()),
+        selinux: process.selinux_label().clone().filter(|l| !l.is_empty()),
+        seccomp: None,
+    })
+}
+
+fn rlimit(kind: PosixRlimitType) -> u32 {
+    match kind {
+        PosixRlimitType::RlimitCpu => libc::RLIMIT_CPU,
+        PosixRlimitType::RlimitFsize => libc::RLIMIT_FSIZE,
+        PosixRlimitType::RlimitData => libc::RLIMIT_DATA,
+        PosixRlimitType::RlimitStack => libc::RLIMIT_STACK,
+        PosixRlimitType::RlimitCore => libc::RLIMIT_CORE,
+        PosixRlimitType::RlimitRss => libc::RLIMIT_RSS,
+        PosixRlimitType::RlimitNproc => libc::RLIMIT_NPROC,
+        PosixRlimitType::RlimitNofile => libc::RLIMIT_NOFILE,
+        PosixRlimitType::RlimitMemlock => libc::RLIMIT_MEMLOCK,
+        PosixRlimitType::RlimitAs => libc::RLIMIT_AS,
+        PosixRlimitType::RlimitLocks => libc::RLIMIT_LOCKS,
+        PosixRlimitType::RlimitSigpending => libc::RLIMIT_SIGPENDING,
+        PosixRlimitType::RlimitMsgqueue => libc::RLIMIT_MSGQUEUE,
+        PosixRlimitType::RlimitNice => libc::RLIMIT_NICE,
+        PosixRlimitType::RlimitRtprio => libc::RLIMIT_RTPRIO,
+        PosixRlimitType::RlimitRttime => libc::RLIMIT_RTTIME,
+    }
+}

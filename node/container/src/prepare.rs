@@ -1,0 +1,373 @@
+//! A plan laid out in memory for a child that must not allocate.
+
+use std::ffi::{CString, c_char};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
+
+use podwire_linux::cgroup::{Group, Version};
+
+use crate::plan::{LaunchPlan, MountKind, MountPlan, NamespaceKind, ProcessPlan};
+use crate::request::Rootfs;
+
+/// Strings and the array of pointers execve wants.
+#[derive(Debug)]
+pub(crate) struct Strings {
+    /// What the pointers point to; only kept.
+    _items: Vec<CString>,
+    pointers: Vec<*const c_char>,
+}
+
+impl Strings {
+    pub(crate) fn new<S: AsRef<str>>(items: &[S]) -> io::Result<Strings> {
+        let items: Vec<CString> = items.iter().map(|s| c(s.as_ref())).collect::<Result<_, _>>()?;
+        let pointers = items.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect();
+        Ok(Strings { _items: items, pointers })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const *const c_char {
+        self.pointers.as_ptr()
+    }
+}
+
+fn c(text: &str) -> io::Result<CString> {
+    CString::new(text).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    use std::os::unix::ffi::OsStrExt;
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+/// One program, ready for execve.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) reaper: bool,
+    pub(crate) argv: Strings,
+    pub(crate) env: Strings,
+    /// Files to try in order.
+    pub(crate) candidates: Vec<CString>,
+    pub(crate) cwd: CString,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) groups: Vec<u32>,
+    pub(crate) umask: u32,
+    pub(crate) caps: Option<crate::plan::CapabilityPlan>,
+    pub(crate) rlimits: Vec<crate::plan::RlimitPlan>,
+    pub(crate) no_new_privs: bool,
+    pub(crate) oom_score_adj: Option<CString>,
+    /// File below `/proc/self/attr` and what to write.
+    pub(crate) label: Option<(CString, CString)>,
+    pub(crate) filter: Vec<libc::sock_filter>,
+    pub(crate) filter_flags: u64,
+}
+
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+impl Program {
+    pub(crate) fn new(plan: &ProcessPlan) -> io::Result<Program> {
+        let filter = plan.seccomp.as_ref();
+        Ok(Program {
+            reaper: plan.reaper,
+            argv: Strings::new(&plan.argv)?,
+            env: Strings::new(&plan.env)?,
+            candidates: candidates(plan)?,
+            cwd: c(&plan.cwd)?,
+            uid: plan.uid,
+            gid: plan.gid,
+            groups: plan.groups.clone(),
+            umask: plan.umask.unwrap_or(0o022),
+            caps: plan.caps,
+            rlimits: plan.rlimits.clone(),
+            no_new_privs: plan.no_new_privs,
+            oom_score_adj: plan.oom_score_adj.map(|adj| c(&adj.to_string())).transpose()?,
+            label: label(plan)?,
+            filter: filter
+                .map(|f| f.program.iter().map(|raw| instruction(*raw)).collect())
+                .unwrap_or_default(),
+            filter_flags: filter.map_or(0, |f| f.flags),
+        })
+    }
+}
+
+#[allow(clippy::cast_possible_truncation)]
+fn instruction(raw: u64) -> libc::sock_filter {
+    libc::sock_filter {
+        code: (raw >> 48) as u16,
+        jt: (raw >> 40) as u8,
+        jf: (raw >> 32) as u8,
+        k: raw as u32,
+    }
+}
+
+fn candidates(plan: &ProcessPlan) -> io::Result<Vec<CString>> {
+    let Some(program) = plan.argv.first() else { return Ok(Vec::new()) };
+    if program.contains('/') {
+        return Ok(vec![c(program)?]);
+    }
+    let path = plan.env.iter().rev().find_map(|e| e.strip_prefix("PATH=")).unwrap_or(DEFAULT_PATH);
+    let file = |dir: &str| c(&format!("{}/{program}", if dir.is_empty() { "." } else { dir }));
+    path.split(':').map(file).collect()
+}
+
+/// Labels are set only where the kernel has the module; asked for elsewhere they are ignored, as
+/// every runtime does, because the kubelet sends its defaults regardless.
+fn label(plan: &ProcessPlan) -> io::Result<Option<(CString, CString)>> {
+    if let Some(profile) = &plan.apparmor
+        && Path::new("/sys/kernel/security/apparmor").exists()
+    {
+        return Ok(Some((c("/proc/self/attr/apparmor/exec")?, c(&format!("exec {profile}"))?)));
+    }
+    if let Some(label) = &plan.selinux
+        && Path::new("/sys/fs/selinux/enforce").exists()
+    {
+        return Ok(Some((c("/proc/self/attr/exec")?, c(label)?)));
+    }
+    Ok(None)
+}
+
+/// The new root, still to be mounted.
+#[derive(Debug)]
+pub(crate) enum Root {
+    /// Nothing at all, for the reaper.
+    Empty,
+    Overlay {
+        lower: Vec<CString>,
+        upper: CString,
+        work: CString,
+        /// The same as one option string, for kernels without `lowerdir+`.
+        options: CString,
+        readonly: bool,
+    },
+    Bind {
+        path: CString,
+        readonly: bool,
+    },
+}
+
+impl Root {
+    fn new(rootfs: Option<&Rootfs>) -> io::Result<Root> {
+        Ok(match rootfs {
+            None => Root::Empty,
+            Some(Rootfs::Bind { path, readonly }) => Root::Bind { path: c_path(path)?, readonly: *readonly },
+            // An image without layers is its upper folder.
+            Some(Rootfs::Overlay { lower, upper, readonly, .. }) if lower.is_empty() => {
+                Root::Bind { path: c_path(upper)?, readonly: *readonly }
+            }
+            Some(Rootfs::Overlay { lower, upper, work, readonly }) => {
+                let escaped = |p: &Path| p.display().to_string().replace('\\', "\\\\").replace(':', "\\:");
+                let layers: Vec<_> = lower.iter().map(|p| escaped(p)).collect();
+                let options = format!(
+                    "lowerdir={},upperdir={},workdir={}",
+                    layers.join(":"),
+                    upper.display(),
+                    work.display()
+                );
+                Root::Overlay {
+                    lower: lower.iter().map(|p| c_path(p)).collect::<Result<_, _>>()?,
+                    upper: c_path(upper)?,
+                    work: c_path(work)?,
+                    options: c(&options)?,
+                    readonly: *readonly,
+                }
+            }
+        })
+    }
+}
+
+/// One mount, ready.
+#[derive(Debug)]
+pub(crate) struct Mounting {
+    pub(crate) target: CString,
+    pub(crate) what: What,
+    pub(crate) attr_set: u64,
+    pub(crate) attr_clear: u64,
+    pub(crate) attr_recursive: bool,
+    pub(crate) propagation: u64,
+    pub(crate) propagation_recursive: bool,
+}
+
+/// What is mounted, ready.
+#[derive(Debug)]
+pub(crate) enum What {
+    Bind {
+        source: CString,
+        recursive: bool,
+    },
+    New {
+        fstype: CString,
+        source: CString,
+        options: Vec<(CString, Option<CString>)>,
+    },
+    /// cgroup v1: folders to show by name, and links between names.
+    CgroupViews {
+        views: Vec<(CString, CString)>,
+        links: Vec<(CString, CString)>,
+    },
+}
+
+/// A device node, ready.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) path: CString,
+    pub(crate) mode: u32,
+    pub(crate) device: u64,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+/// Everything for one container's child.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub(crate) clone_flags: u64,
+    pub(crate) join_pid: Option<OwnedFd>,
+    pub(crate) joins: Vec<(OwnedFd, i32, u32)>,
+    pub(crate) unshare_cgroup: bool,
+    pub(crate) procs: Vec<CString>,
+    pub(crate) root: Root,
+    pub(crate) staging: CString,
+    pub(crate) mounts: Vec<Mounting>,
+    pub(crate) devices: Vec<Node>,
+    pub(crate) dev_links: bool,
+    pub(crate) masked: Vec<CString>,
+    pub(crate) readonly: Vec<CString>,
+    pub(crate) share_root: bool,
+    pub(crate) sysctls: Vec<(CString, CString)>,
+    pub(crate) hostname: Option<CString>,
+    pub(crate) domainname: Option<CString>,
+    pub(crate) program: Program,
+}
+
+/// Why the layout failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PrepareError {
+    #[error("open namespace {path:?}")]
+    Namespace { path: String, source: io::Error },
+    #[error("lay the plan out")]
+    Text(#[from] io::Error),
+}
+
+impl Launch {
+    /// Lays `plan` out. `staging` is an empty folder to mount the root on.
+    pub(crate) fn new(
+        plan: &LaunchPlan,
+        group: Option<&Group>,
+        staging: &Path,
+    ) -> Result<Launch, PrepareError> {
+        let mut joins = Vec::new();
+        let mut join_pid = None;
+        for (at, join) in plan.join.iter().enumerate() {
+            let file = File::open(&join.path)
+                .map_err(|source| PrepareError::Namespace { path: join.path.clone(), source })?;
+            if join.kind == NamespaceKind::Pid {
+                join_pid = Some(file.into());
+            } else {
+                let flag = i32::try_from(join.kind.flag()).expect("namespace flags fit");
+                joins.push((file.into(), flag, u32::try_from(at).expect("a handful of namespaces")));
+            }
+        }
+        let text = |pairs: &[(String, String)]| -> io::Result<Vec<(CString, CString)>> {
+            pairs.iter().map(|(a, b)| Ok((c(a)?, c(b)?))).collect()
+        };
+        let list = |items: &[String]| items.iter().map(|s| c(s)).collect::<io::Result<Vec<_>>>();
+        Ok(Launch {
+            clone_flags: plan.clone_flags,
+            join_pid,
+            joins,
+            unshare_cgroup: plan.unshare_cgroup,
+            procs: group.map(procs).transpose()?.unwrap_or_default(),
+            root: Root::new(plan.rootfs.as_ref())?,
+            staging: c_path(staging)?,
+            mounts: plan.mounts.iter().map(|m| mounting(m, plan, group)).collect::<Result<_, _>>()?,
+            devices: plan.devices.iter().map(node).collect::<Result<_, _>>()?,
+            dev_links: plan.dev_links,
+            masked: list(&plan.masked)?,
+            readonly: list(&plan.readonly)?,
+            share_root: plan.propagation == libc::MS_SHARED,
+            sysctls: text(&plan.sysctls)?,
+            hostname: plan.hostname.as_deref().filter(|h| !h.is_empty()).map(c).transpose()?,
+            domainname: plan.domainname.as_deref().filter(|h| !h.is_empty()).map(c).transpose()?,
+            program: Program::new(&plan.process)?,
+        })
+    }
+
+    /// Descriptors the child needs besides stdio and its pipes.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        self.joins.iter().map(|(fd, _, _)| fd.as_raw_fd())
+    }
+}
+
+/// Files to join a group through; on v2 alone clone3 does it.
+pub(crate) fn procs(group: &Group) -> io::Result<Vec<CString>> {
+    let v1 = group.folders().any(|(h, _)| h.version == Version::One);
+    if !v1 {
+        return Ok(Vec::new());
+    }
+    group.procs_files().iter().map(|p| c_path(p)).collect()
+}
+
+fn node(plan: &crate::plan::DevicePlan) -> io::Result<Node> {
+    Ok(Node {
+        path: c(&plan.path)?,
+        mode: plan.mode,
+        device: libc::makedev(plan.major, plan.minor),
+        uid: plan.uid,
+        gid: plan.gid,
+    })
+}
+
+fn mounting(plan: &MountPlan, launch: &LaunchPlan, group: Option<&Group>) -> io::Result<Mounting> {
+    let what = match &plan.kind {
+        MountKind::Bind { source, recursive } => What::Bind { source: c(source)?, recursive: *recursive },
+        MountKind::New { fstype, source, options, .. } => What::New {
+            fstype: c(fstype)?,
+            source: c(source)?,
+            options: options
+                .iter()
+                .map(|(key, value)| Ok((c(key)?, value.as_deref().map(c).transpose()?)))
+                .collect::<io::Result<_>>()?,
+        },
+        MountKind::Cgroup => cgroup_view(launch, group)?,
+    };
+    Ok(Mounting {
+        target: c(&plan.target)?,
+        what,
+        attr_set: plan.attr_set,
+        attr_clear: plan.attr_clear,
+        attr_recursive: plan.attr_recursive,
+        propagation: plan.propagation,
+        propagation_recursive: plan.propagation_recursive,
+    })
+}
+
+/// How a container sees its cgroups: on v2 the tree below its own, on v1 its folder of each
+/// hierarchy.
+fn cgroup_view(launch: &LaunchPlan, group: Option<&Group>) -> io::Result<What> {
+    let host = podwire_linux::cgroup::host().map_err(io::Error::other)?;
+    if host.is_v2() {
+        if launch.unshare_cgroup {
+            return Ok(What::New { fstype: c("cgroup2")?, source: c("cgroup")?, options: Vec::new() });
+        }
+        let mount = host.unified().map_or(Path::new("/sys/fs/cgroup"), |h| &h.mount);
+        return Ok(What::Bind { source: c_path(mount)?, recursive: true });
+    }
+    let mut views = Vec::new();
+    let mut links = Vec::new();
+    for hierarchy in host.all() {
+        let Some(name) = hierarchy.mount.file_name().map(|n| n.to_string_lossy().into_owned()) else {
+            continue;
+        };
+        let source = match group {
+            Some(group) => hierarchy.mount.join(group.path()),
+            None => hierarchy.mount.clone(),
+        };
+        if hierarchy.controllers.len() > 1 {
+            for controller in hierarchy.controllers.iter().filter(|c| **c != name) {
+                links.push((c(&name)?, c(controller)?));
+            }
+        }
+        views.push((c_path(&source)?, c(&name)?));
+    }
+    Ok(What::CgroupViews { views, links })
+}

@@ -1,0 +1,156 @@
+//! Ends of containers: exits noticed, leftovers killed, cgroups removed.
+
+use podwire_linux::pidfd;
+
+use super::clients::Reply;
+use super::container::{Deleting, Exited, Phase};
+use super::note;
+use super::poll::now;
+use super::server::{Server, not_found, refusal};
+use crate::error::RefusalKind;
+use crate::protocol::Refusal;
+use crate::request::Event;
+
+/// Tries at intervals of two milliseconds before a delete gives up.
+const MOST_TRIES: u32 = 5000;
+
+impl Server {
+    /// A container's init has ended, or so its pidfd says.
+    pub(super) fn container_ended(&mut self, id: &str) {
+        let Some(container) = self.containers.get_mut(id) else { return };
+        if container.has_exited() {
+            return;
+        }
+        let exit = match pidfd::reap(&container.process.pidfd) {
+            Ok(Some(exit)) => exit,
+            Ok(None) => return,
+            // Not our child: we took over from a supervisor that died.
+            Err(_) => pidfd::exit_of_stranger(&container.process.pidfd).unwrap_or(pidfd::Exit::Code(255)),
+        };
+        if let Some(token) = container.process.pidfd_token.take() {
+            self.poll.remove(&container.process.pidfd, token);
+        }
+        if !container.own_pids
+            && let Some(group) = &container.group
+            && let Err(error) = group.signal(libc::SIGKILL)
+        {
+            note(&format!("container {id}: what is left of it not killed: {error}"));
+        }
+        container.drain(&mut self.poll);
+        let oom = container.oom_watch
+            && exit.code() != 0
+            && container.group.as_ref().is_some_and(|group| group.oom_kills() > 0);
+        let at = now();
+        container.phase = Phase::Exited(Exited { code: exit.code(), signal: exit.signal(), oom, at });
+        container.stdin = None;
+        if container.deleting.is_some() {
+            self.continue_deletion(id);
+            return;
+        }
+        if container.start_failed {
+            return;
+        }
+        let event = Event::Exited { id: id.to_owned(), code: exit.code(), signal: exit.signal(), oom, at };
+        self.announce(&event);
+    }
+
+    /// Takes back a container that could not be created; the caller hears why when it is gone.
+    pub(super) fn abandon(&mut self, id: &str, reply: Reply, verdict: Refusal) {
+        let Some(container) = self.containers.get_mut(id) else { return };
+        // Ignored: it is gone already, which is what we want.
+        container.process.signal(libc::SIGKILL).ok();
+        container.deleting = Some(Deleting { replies: vec![reply], tries: 0, verdict: Some(verdict) });
+        self.container_ended(id);
+    }
+
+    pub(super) fn delete(&mut self, reply: Reply, id: &str) -> Result<(), Refusal> {
+        let Some(container) = self.containers.get_mut(id) else { return Err(not_found(id)) };
+        match &mut container.deleting {
+            Some(deleting) => deleting.replies.push(reply),
+            None => container.deleting = Some(Deleting { replies: vec![reply], tries: 0, verdict: None }),
+        }
+        if container.has_exited() {
+            self.continue_deletion(id);
+        } else {
+            // Ignored: it is gone already, and its pidfd will say so.
+            container.process.signal(libc::SIGKILL).ok();
+        }
+        Ok(())
+    }
+
+    pub(super) fn has_deletions(&self) -> bool {
+        self.containers.values().any(|c| c.deleting.is_some() && c.has_exited())
+    }
+
+    pub(super) fn continue_deletions(&mut self) {
+        let waiting = |(id, c): (&String, &super::container::Container)| {
+            (c.deleting.is_some() && c.has_exited()).then(|| id.clone())
+        };
+        let ids: Vec<_> = self.containers.iter().filter_map(waiting).collect();
+        for id in ids {
+            self.continue_deletion(&id);
+        }
+    }
+
+    /// Kills what is left, removes the cgroup and answers, or leaves it for the next round.
+    fn continue_deletion(&mut self, id: &str) {
+        let Some(container) = self.containers.get_mut(id) else { return };
+        let Some(deleting) = &mut container.deleting else { return };
+        let mut trouble = None;
+        let execs_run = container.execs.values().any(|exec| exec.exit_code.is_none());
+        if let Some(group) = &container.group {
+            match group.try_remove() {
+                Ok(true) => {}
+                Ok(false) => {
+                    deleting.tries += 1;
+                    if deleting.tries < MOST_TRIES {
+                        if deleting.tries.is_multiple_of(50) || deleting.tries == 1 {
+                            // Ignored: the next round tries again.
+                            group.signal(libc::SIGKILL).ok();
+                        }
+                        return;
+                    }
+                    let pids = group.processes().unwrap_or_default();
+                    trouble = Some(format!("cgroup {:?} still has processes {pids:?}", group.path()));
+                }
+                Err(error) => trouble = Some(error.to_string()),
+            }
+        } else if execs_run && deleting.tries < MOST_TRIES {
+            deleting.tries += 1;
+            for exec in container.execs.values() {
+                // Ignored: gone is what we want.
+                exec.process.signal(libc::SIGKILL).ok();
+            }
+            return;
+        }
+        self.finish_deletion(id, trouble);
+    }
+
+    fn finish_deletion(&mut self, id: &str, trouble: Option<String>) {
+        let execs: Vec<String> = match self.containers.get(id) {
+            Some(container) => container.execs.keys().cloned().collect(),
+            None => return,
+        };
+        for exec in &execs {
+            self.exec_reported(id, exec);
+            self.exec_ended(id, exec);
+        }
+        let Some(mut container) = self.containers.remove(id) else { return };
+        container.drain(&mut self.poll);
+        container.close_outputs(&mut self.poll);
+        if let Some(token) = container.process.pidfd_token.take() {
+            self.poll.remove(&container.process.pidfd, token);
+        }
+        if let Some((status, token)) = container.process.status.take() {
+            self.poll.remove(&status, token);
+        }
+        let Some(deleting) = container.deleting.take() else { return };
+        for reply in deleting.replies {
+            match (&deleting.verdict, &trouble) {
+                (Some(verdict), _) => self.refuse(reply, verdict.clone()),
+                (None, Some(trouble)) => self.refuse(reply, refusal(RefusalKind::Internal, trouble.clone())),
+                (None, None) => self.answer(reply, &()),
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! One more process in a running container.
+
+use std::io;
+
+use podwire_linux::pidfd;
+
+use super::clients::{Reply, ok, unzip};
+use super::container::{Container, Exec, Phase, Starting};
+use super::create::{Wiring, into_cgroup, read_report, receive_master};
+use super::poll::Whose;
+use super::server::{Server, internal, refusal};
+use crate::child::{self, Enter};
+use crate::error::RefusalKind;
+use crate::failure::Failure;
+use crate::plan::{NamespaceKind, ProcessPlan};
+use crate::prepare::{Program, procs};
+use crate::protocol::{ExecArg, FdRole, ProcessReply, Refusal};
+use crate::request::Event;
+
+/// What the container's process has and the caller did not say otherwise.
+fn program(container: &Container, arg: &ExecArg) -> ProcessPlan {
+    let own = &container.plan.process;
+    let mut plan = own.clone();
+    plan.argv.clone_from(&arg.argv);
+    if let Some(env) = &arg.env {
+        plan.env.clone_from(env);
+    }
+    if let Some(cwd) = &arg.cwd {
+        plan.cwd.clone_from(cwd);
+    }
+    if let Some((uid, gid, groups)) = &arg.user {
+        plan.uid = *uid;
+        plan.gid = *gid;
+        plan.groups.clone_from(groups);
+    }
+    if let Some(caps) = arg.caps {
+        plan.caps = Some(caps);
+    }
+    plan
+}
+
+/// The namespaces of a container that its execs enter; the pid namespace is entered by cloning.
+fn namespaces(container: &Container) -> i32 {
+    let user = NamespaceKind::User;
+    let has_user = container.plan.clone_flags & user.flag() != 0
+        || container.plan.join.iter().any(|join| join.kind == user);
+    let common = libc::CLONE_NEWNS
+        | libc::CLONE_NEWNET
+        | libc::CLONE_NEWIPC
+        | libc::CLONE_NEWUTS
+        | libc::CLONE_NEWCGROUP;
+    if has_user { common | libc::CLONE_NEWUSER } else { common }
+}
+
+impl Server {
+    pub(super) fn exec(&mut self, reply: Reply, arg: ExecArg) -> Result<(), Refusal> {
+        let container = self.container(&arg.id)?;
+        if !matches!(container.phase, Phase::Running) {
+            let message = format!("container {:?} is not running", arg.id);
+            return Err(refusal(RefusalKind::WrongState, message));
+        }
+        if container.execs.contains_key(&arg.exec_id) {
+            return Err(refusal(RefusalKind::Exists, format!("exec {:?} exists", arg.exec_id)));
+        }
+        if arg.argv.first().is_none_or(String::is_empty) {
+            return Err(refusal(RefusalKind::Setup, "there is no program to run"));
+        }
+        let plan = program(container, &arg);
+        let enter = Enter {
+            pidfd: container.process.pidfd.try_clone().map_err(|e| internal(&e))?,
+            namespaces: namespaces(container),
+            procs: container
+                .group
+                .as_ref()
+                .map(procs)
+                .transpose()
+                .map_err(|e| internal(&e))?
+                .unwrap_or_default(),
+            program: Program::new(&plan).map_err(|e| internal(&e))?,
+        };
+        let into = into_cgroup(container.group.as_ref()).map_err(|e| internal(&e))?;
+        let wiring = Wiring::new(arg.tty, arg.stdin, true).map_err(|e| internal(&e))?;
+        let pipes = wiring.pipes([std::os::fd::AsRawFd::as_raw_fd(&enter.pidfd)].into_iter());
+        let (pid, fd) = self
+            .clone_into(Some(&enter.pidfd), 0, into.as_ref(), || child::enter(&enter, &pipes))
+            .map_err(|e| refusal(RefusalKind::Setup, format!("clone into container {:?}: {e}", arg.id)))?;
+        let whose = Whose { container: arg.id.clone(), exec: Some(arg.exec_id.clone()) };
+        let process =
+            self.watch(whose, pid, fd, &wiring.status.0, wiring.console).map_err(|e| internal(&e))?;
+        let mut fds = Vec::new();
+        fds.extend(wiring.stdin.1.map(|fd| (FdRole::Stdin, fd)));
+        fds.extend(wiring.stdout.map(|(fd, _)| (FdRole::Stdout, fd)));
+        fds.extend(wiring.stderr.map(|(fd, _)| (FdRole::Stderr, fd)));
+        let starting = Some(Starting { reply, fds });
+        let exec = Exec { process, program: plan, starting, exit_code: None };
+        self.container(&arg.id)?.execs.insert(arg.exec_id, exec);
+        Ok(())
+    }
+
+    /// An exec's child has said something, or execve closed its pipe.
+    pub(super) fn exec_reported(&mut self, id: &str, exec_id: &str) {
+        let Some(exec) = self.containers.get_mut(id).and_then(|c| c.execs.get_mut(exec_id)) else { return };
+        let Some((status, token)) = &exec.process.status else { return };
+        let report = match read_report(status) {
+            Ok(report) => report,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(_) => None,
+        };
+        self.poll.remove(status, *token);
+        exec.process.status = None;
+        let console = exec.process.console.take();
+        let Some(mut starting) = exec.starting.take() else { return };
+        match report {
+            Some(failure) => self.exec_failed(id, exec_id, starting.reply, failure),
+            None => {
+                let master = console.map(|console| receive_master(&console));
+                match master {
+                    None => {}
+                    Some(Ok(master)) => {
+                        for role in [FdRole::Stdin, FdRole::Stdout] {
+                            starting.fds.extend(master.try_clone().map(|copy| (role, copy)));
+                        }
+                        exec.process.master = Some(master);
+                    }
+                    Some(Err(error)) => super::note(&format!("exec {exec_id}: no terminal arrived: {error}")),
+                }
+                let pid = exec.process.pid;
+                let (roles, fds) = unzip(starting.fds);
+                self.send(
+                    starting.reply.client,
+                    &ok(starting.reply.seq, &ProcessReply { pid, fds: roles }),
+                    fds,
+                );
+            }
+        }
+    }
+
+    fn exec_failed(&mut self, id: &str, exec_id: &str, reply: Reply, failure: Failure) {
+        let Some(container) = self.containers.get_mut(id) else { return };
+        let Some(exec) = container.execs.get_mut(exec_id) else { return };
+        let refusal = failure.of_process(&exec.program);
+        // It is about to end; its exit is no news.
+        exec.program.reaper = true;
+        self.refuse(reply, refusal);
+    }
+
+    pub(super) fn exec_ended(&mut self, id: &str, exec_id: &str) {
+        let Some(container) = self.containers.get_mut(id) else { return };
+        let Some(exec) = container.execs.get_mut(exec_id) else { return };
+        let exit = match pidfd::reap(&exec.process.pidfd) {
+            Ok(Some(exit)) => exit,
+            Ok(None) => return,
+            Err(_) => pidfd::Exit::Code(255),
+        };
+        if let Some(token) = exec.process.pidfd_token.take() {
+            self.poll.remove(&exec.process.pidfd, token);
+        }
+        exec.exit_code = Some(exit.code());
+        let silent = exec.program.reaper;
+        let event =
+            Event::ExecExited { container: id.to_owned(), exec_id: exec_id.to_owned(), code: exit.code() };
+        let heard = silent || self.announce(&event);
+        if heard && let Some(container) = self.containers.get_mut(id) {
+            container.execs.remove(exec_id);
+        }
+    }
+}

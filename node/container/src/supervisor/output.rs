@@ -1,0 +1,118 @@
+//! Output of containers: from their pipes to the log file and to whoever is attached.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::event::epoll::EventFlags;
+
+use super::container::Container;
+use super::log::Lines;
+use super::poll::{Poll, Source, Stream, Token, now};
+
+/// Read at once from one pipe before the others get their turn.
+const CHUNK: usize = 64 << 10;
+
+/// One stream of a container.
+#[derive(Debug)]
+pub(super) struct Output {
+    pub(super) stream: Stream,
+    pub(super) fd: OwnedFd,
+    token: Option<Token>,
+    lines: Lines,
+}
+
+impl Output {
+    /// Starts to listen to `fd`.
+    pub(super) fn new(poll: &mut Poll, container: &str, stream: Stream, fd: OwnedFd) -> io::Result<Output> {
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        let token = poll.add(&fd, Source::Output(container.to_owned(), stream), EventFlags::IN)?;
+        Ok(Output { stream, fd, token: Some(token), lines: Lines::default() })
+    }
+
+    fn close(&mut self, poll: &mut Poll) {
+        if let Some(token) = self.token.take() {
+            poll.remove(&self.fd, token);
+        }
+    }
+}
+
+/// What one read gave.
+enum Got {
+    Bytes(usize),
+    Nothing,
+    End,
+}
+
+fn read(fd: &OwnedFd, buffer: &mut [u8]) -> Got {
+    match rustix::io::retry_on_intr(|| rustix::io::read(fd, &mut *buffer)) {
+        Ok(0) => Got::End,
+        Ok(count) => Got::Bytes(count),
+        Err(rustix::io::Errno::AGAIN) => Got::Nothing,
+        // A terminal whose other side is closed says so with EIO.
+        Err(_) => Got::End,
+    }
+}
+
+impl Container {
+    /// Moves one chunk of a stream; false at its end.
+    pub(super) fn pump(&mut self, stream: Stream, poll: &mut Poll) -> bool {
+        let Some(at) = self.outputs.iter().position(|o| o.stream == stream && o.token.is_some()) else {
+            return false;
+        };
+        let mut buffer = [0; CHUNK];
+        match read(&self.outputs[at].fd, &mut buffer) {
+            Got::Bytes(count) => {
+                self.record(at, &buffer[..count]);
+                self.copy_to_sinks(stream, &buffer[..count], poll);
+                true
+            }
+            Got::Nothing => false,
+            Got::End => {
+                self.end_of_stream(at, poll);
+                false
+            }
+        }
+    }
+
+    /// Moves everything that is there, when the writer has ended.
+    pub(super) fn drain(&mut self, poll: &mut Poll) {
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            while self.pump(stream, poll) {}
+        }
+    }
+
+    fn record(&mut self, at: usize, bytes: &[u8]) {
+        let Some(log) = &mut self.log else { return };
+        let output = &mut self.outputs[at];
+        let mut text = Vec::with_capacity(bytes.len() + bytes.len() / 4 + 64);
+        output.lines.push(bytes, output.stream, now(), &mut text);
+        if let Err(error) = log.write(&text) {
+            super::note(&format!("container {}: log not written: {error}", self.id));
+        }
+    }
+
+    fn end_of_stream(&mut self, at: usize, poll: &mut Poll) {
+        let output = &mut self.outputs[at];
+        output.close(poll);
+        let mut text = Vec::new();
+        output.lines.finish(output.stream, now(), &mut text);
+        if let Some(log) = &mut self.log
+            && let Err(error) = log.write(&text)
+        {
+            super::note(&format!("container {}: log not written: {error}", self.id));
+        }
+        if self.outputs.iter().all(|o| o.token.is_none()) {
+            self.close_sinks(poll);
+        }
+    }
+
+    /// Lets go of the streams, whoever else may still hold them.
+    pub(super) fn close_outputs(&mut self, poll: &mut Poll) {
+        for at in 0..self.outputs.len() {
+            if self.outputs[at].token.is_some() {
+                self.end_of_stream(at, poll);
+            }
+        }
+        self.close_sinks(poll);
+    }
+}

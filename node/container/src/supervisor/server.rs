@@ -1,0 +1,392 @@
+//! The loop: one event after the other, nothing that waits.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::event::epoll::EventFlags;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::SupervisorArgs;
+use super::clients::{Client, Reply, ok, refused, unzip};
+use super::container::{Container, Phase};
+use super::note;
+use super::poll::{Poll, Source, Whose};
+use crate::error::RefusalKind;
+use crate::protocol::{
+    AttachArg, FdRole, FdsReply, IdArg, Outgoing, RawRequest, Refusal, ResizeArg, SignalArg,
+};
+use crate::request::{ContainerState, Event};
+
+/// All state of the supervisor.
+pub(super) struct Server {
+    pub(super) poll: Poll,
+    listener: UnixListener,
+    /// Held for as long as we live.
+    _lock: OwnedFd,
+    /// Our own pid namespace, to come back to after cloning into another.
+    pub(super) own_pids: File,
+    pub(super) staging: PathBuf,
+    clients: HashMap<u64, Client>,
+    next_client: u64,
+    next_sink: u64,
+    pub(super) containers: BTreeMap<String, Container>,
+    /// Seccomp programs in use; containers share them.
+    pub(super) filters: Vec<std::sync::Weak<[u64]>>,
+    ending: bool,
+}
+
+/// How soon a group that was busy is tried again.
+const RETRY: Duration = Duration::from_millis(2);
+
+pub(super) fn refusal(kind: RefusalKind, message: impl Into<String>) -> Refusal {
+    Refusal { kind, message: message.into() }
+}
+
+/// A refusal that carries a whole chain of causes.
+pub(super) fn internal(error: &dyn std::error::Error) -> Refusal {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        message.push_str(": ");
+        message.push_str(&error.to_string());
+        cause = error.source();
+    }
+    refusal(RefusalKind::Internal, message)
+}
+
+pub(super) fn not_found(id: &str) -> Refusal {
+    refusal(RefusalKind::NotFound, format!("no container {id:?}"))
+}
+
+impl Server {
+    pub(super) fn new(
+        _args: &SupervisorArgs,
+        listener: UnixListener,
+        lock: OwnedFd,
+        staging: PathBuf,
+    ) -> io::Result<Server> {
+        let mut poll = Poll::new()?;
+        poll.add(&listener, Source::Listener, EventFlags::IN)?;
+        Ok(Server {
+            poll,
+            listener,
+            _lock: lock,
+            own_pids: File::open("/proc/self/ns/pid")?,
+            staging,
+            clients: HashMap::new(),
+            next_client: 0,
+            next_sink: 0,
+            containers: BTreeMap::new(),
+            filters: Vec::new(),
+            ending: false,
+        })
+    }
+
+    pub(super) fn run(&mut self) -> io::Result<()> {
+        while !self.ending {
+            let timeout = self.has_deletions().then_some(RETRY);
+            let events = self.poll.wait(timeout)?;
+            let waited = events.is_empty();
+            for (token, source, flags) in events {
+                if self.poll.has(token) {
+                    self.event(source, flags);
+                }
+            }
+            self.reap_orphans();
+            if waited || self.has_deletions() {
+                self.continue_deletions();
+            }
+        }
+        note("ending: told to, and no containers left");
+        Ok(())
+    }
+
+    fn event(&mut self, source: Source, flags: EventFlags) {
+        match source {
+            Source::Listener => self.accept(),
+            Source::Client(id) => self.client_event(id, flags),
+            Source::Process(whose) => self.process_event(&whose),
+            Source::Status(whose) => self.status_event(&whose),
+            Source::Output(id, stream) => {
+                if let Some(container) = self.containers.get_mut(&id) {
+                    container.pump(stream, &mut self.poll);
+                }
+            }
+            Source::Sink(id, number) => {
+                if let Some(container) = self.containers.get_mut(&id) {
+                    container.sink_event(number, flags, &mut self.poll);
+                }
+            }
+        }
+    }
+
+    fn process_event(&mut self, whose: &Whose) {
+        // What the child said before it ended comes first.
+        self.status_event(whose);
+        match &whose.exec {
+            None => self.container_ended(&whose.container),
+            Some(exec) => self.exec_ended(&whose.container, exec),
+        }
+    }
+
+    fn status_event(&mut self, whose: &Whose) {
+        match &whose.exec {
+            None => self.container_reported(&whose.container),
+            Some(exec) => self.exec_reported(&whose.container, exec),
+        }
+    }
+
+    /// Processes of containers whose parents have died are ours to reap.
+    fn reap_orphans(&mut self) {
+        loop {
+            let pid = match child_that_ended() {
+                Some(pid) => pid,
+                None => return,
+            };
+            if self.is_ours(pid.cast_unsigned()) {
+                // It has a pidfd of its own, whose event will come.
+                return;
+            }
+            // SAFETY: reaps one child by number, which stays ours until reaped; nobody asked for
+            // this one's exit code.
+            unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) };
+        }
+    }
+
+    fn is_ours(&self, pid: u32) -> bool {
+        self.containers.values().any(|c| {
+            (c.process.pid == pid && !c.has_exited())
+                || c.execs.values().any(|e| e.process.pid == pid && e.exit_code.is_none())
+        })
+    }
+
+    fn accept(&mut self) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            let id = self.next_client;
+            self.next_client += 1;
+            let added = stream
+                .set_nonblocking(true)
+                .and_then(|()| self.poll.add(&stream, Source::Client(id), EventFlags::IN | EventFlags::OUT));
+            match added {
+                Ok(token) => {
+                    self.clients.insert(id, Client::new(stream, token));
+                    self.flush(id);
+                }
+                Err(error) => note(&format!("connection not accepted: {error}")),
+            }
+        }
+    }
+
+    fn client_event(&mut self, id: u64, flags: EventFlags) {
+        if flags.contains(EventFlags::OUT) {
+            self.flush(id);
+        }
+        if !flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+            return;
+        }
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        match client.requests() {
+            Ok(requests) => {
+                for request in requests {
+                    self.request(id, request);
+                }
+            }
+            Err(reason) => self.hang_up(id, &reason),
+        }
+    }
+
+    fn flush(&mut self, id: u64) {
+        if let Some(client) = self.clients.get_mut(&id)
+            && let Err(reason) = client.flush(&mut self.poll)
+        {
+            self.hang_up(id, &reason);
+        }
+    }
+
+    fn hang_up(&mut self, id: u64, reason: &str) {
+        if let Some(client) = self.clients.remove(&id) {
+            let (stream, token) = client.stream();
+            self.poll.remove(stream.as_fd(), token);
+            if reason != "closed" {
+                note(&format!("connection ended: {reason}"));
+            }
+        }
+    }
+
+    pub(super) fn send(&mut self, client: u64, outgoing: &Outgoing, fds: Vec<OwnedFd>) {
+        if let Some(connection) = self.clients.get_mut(&client)
+            && let Err(reason) = connection.queue(outgoing, fds, &mut self.poll)
+        {
+            self.hang_up(client, &reason);
+        }
+    }
+
+    pub(super) fn answer<T: Serialize>(&mut self, reply: Reply, value: &T) {
+        self.send(reply.client, &ok(reply.seq, value), Vec::new());
+    }
+
+    pub(super) fn refuse(&mut self, reply: Reply, refusal: Refusal) {
+        self.send(reply.client, &refused(reply.seq, refusal), Vec::new());
+    }
+
+    /// Tells everybody; false when nobody is connected.
+    pub(super) fn announce(&mut self, event: &Event) -> bool {
+        let outgoing = Outgoing::event(event);
+        let clients: Vec<_> = self.clients.keys().copied().collect();
+        for client in &clients {
+            self.send(*client, &outgoing, Vec::new());
+        }
+        !clients.is_empty()
+    }
+
+    fn request(&mut self, client: u64, request: RawRequest) {
+        let reply = Reply { client, seq: request.seq };
+        if let Err(refusal) = self.carry_out(reply, &request) {
+            self.refuse(reply, refusal);
+        }
+    }
+
+    /// Does what is asked and answers, now or later. A refusal is answered by the caller.
+    fn carry_out(&mut self, reply: Reply, request: &RawRequest) -> Result<(), Refusal> {
+        match request.op.as_str() {
+            "list" => {
+                let list: Vec<ContainerState> = self.containers.values().map(Container::state).collect();
+                self.answer(reply, &list);
+                self.forget_finished_execs();
+                Ok(())
+            }
+            "create" => self.create(reply, decode(request)?),
+            "start" => self.start(reply, &decode::<IdArg>(request)?.id),
+            "delete" => self.delete(reply, &decode::<IdArg>(request)?.id),
+            "exec" => self.exec(reply, decode(request)?),
+            "signal" => {
+                self.signal(&decode(request)?)?;
+                self.answer(reply, &());
+                Ok(())
+            }
+            "attach" => self.attach(reply, &decode(request)?),
+            "resize" => {
+                self.resize(&decode(request)?)?;
+                self.answer(reply, &());
+                Ok(())
+            }
+            "close-stdin" => {
+                self.container(&decode::<IdArg>(request)?.id)?.stdin = None;
+                self.answer(reply, &());
+                Ok(())
+            }
+            "reopen-log" => {
+                let container = self.container(&decode::<IdArg>(request)?.id)?;
+                if let Some(log) = &mut container.log {
+                    log.reopen().map_err(|e| internal(&e))?;
+                }
+                self.answer(reply, &());
+                Ok(())
+            }
+            "shutdown" => {
+                if !self.containers.is_empty() {
+                    let message = format!("{} containers are left", self.containers.len());
+                    return Err(refusal(RefusalKind::WrongState, message));
+                }
+                self.answer(reply, &());
+                self.ending = true;
+                Ok(())
+            }
+            other => Err(refusal(RefusalKind::Unsupported, format!("no operation {other:?}"))),
+        }
+    }
+
+    pub(super) fn container(&mut self, id: &str) -> Result<&mut Container, Refusal> {
+        self.containers.get_mut(id).ok_or_else(|| not_found(id))
+    }
+
+    fn signal(&mut self, arg: &SignalArg) -> Result<(), Refusal> {
+        let container = self.container(&arg.id)?;
+        if let Some(exec_id) = &arg.exec {
+            let message = || refusal(RefusalKind::NotFound, format!("no exec {exec_id:?} in {:?}", arg.id));
+            let exec = container.execs.get(exec_id).ok_or_else(message)?;
+            return exec.process.signal(arg.signal).map_err(|e| internal(&e));
+        }
+        if arg.all
+            && let Some(group) = &container.group
+        {
+            return group.signal(arg.signal).map_err(|e| internal(&e));
+        }
+        match container.phase {
+            Phase::Exited(_) => {
+                Err(refusal(RefusalKind::WrongState, format!("container {:?} has exited", arg.id)))
+            }
+            // Not even started: nothing there would understand anything milder.
+            Phase::Creating(_) | Phase::Created(_) if arg.signal == libc::SIGTERM => {
+                container.process.signal(libc::SIGKILL).map_err(|e| internal(&e))
+            }
+            _ => container.process.signal(arg.signal).map_err(|e| internal(&e)),
+        }
+    }
+
+    fn attach(&mut self, reply: Reply, arg: &AttachArg) -> Result<(), Refusal> {
+        let Some(container) = self.containers.get_mut(&arg.id) else { return Err(not_found(&arg.id)) };
+        let fds =
+            container.attach(arg.streams, &mut self.poll, &mut self.next_sink).map_err(|e| internal(&e))?;
+        self.answer_with(reply, fds);
+        Ok(())
+    }
+
+    fn answer_with(&mut self, reply: Reply, fds: Vec<(FdRole, OwnedFd)>) {
+        let (roles, fds) = unzip(fds);
+        self.send(reply.client, &ok(reply.seq, &FdsReply { fds: roles }), fds);
+    }
+
+    fn resize(&mut self, arg: &ResizeArg) -> Result<(), Refusal> {
+        let container = self.container(&arg.id)?;
+        let master = match &arg.exec {
+            None => container.process.master.as_ref(),
+            Some(exec) => container.execs.get(exec).and_then(|e| e.process.master.as_ref()),
+        };
+        let Some(master) = master else {
+            return Err(refusal(RefusalKind::WrongState, "it has no terminal"));
+        };
+        let size = rustix::termios::Winsize {
+            ws_row: arg.size.height,
+            ws_col: arg.size.width,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        rustix::termios::tcsetwinsize(master, size).map_err(|e| internal(&io::Error::from(e)))
+    }
+
+    fn forget_finished_execs(&mut self) {
+        for container in self.containers.values_mut() {
+            container.execs.retain(|_, exec| exec.exit_code.is_none());
+        }
+    }
+}
+
+/// Some child that has ended and is not yet reaped.
+fn child_that_ended() -> Option<i32> {
+    // SAFETY: all zeros is a valid value of this plain struct, and the kernel fills it.
+    let info = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let look = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        if libc::waitid(libc::P_ALL, 0, &raw mut info, look) != 0 {
+            return None;
+        }
+        info
+    };
+    // SAFETY: waitid fills this part of the union.
+    let pid = unsafe { info.si_pid() };
+    (pid > 0).then_some(pid)
+}
+
+fn decode<T: DeserializeOwned>(request: &RawRequest) -> Result<T, Refusal> {
+    let text = request.arg.as_ref().map_or("null", |raw| raw.get());
+    serde_json::from_str(text).map_err(|e| {
+        refusal(RefusalKind::Internal, format!("argument of {} not understood: {e}", request.op))
+    })
+}
