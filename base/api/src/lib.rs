@@ -15,5 +15,6 @@ pub mod strict;
 pub mod syntax;
 pub mod table;
 pub mod time;
+pub mod validate;
 
 pub use kinds::{Kind, Subresource, by_gvk, by_resource, groups, kinds, of_group_version, split_api_version};

@@ -1,0 +1,215 @@
+//! Field errors and the sentences they become.
+
+use serde_json::Value;
+
+use crate::path::Path;
+
+/// Machine-readable reason of a field error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// A referenced value does not exist.
+    NotFound,
+    /// A value is missing.
+    Required,
+    /// A value must be unique.
+    Duplicate,
+    /// A value is malformed.
+    Invalid,
+    /// A value is not one of an enumeration.
+    NotSupported,
+    /// A value is not allowed here.
+    Forbidden,
+    /// A value is too long.
+    TooLong,
+    /// A list is too long.
+    TooMany,
+    /// A value has the wrong type.
+    TypeInvalid,
+}
+
+impl Cause {
+    /// The reason as `details.causes[].reason` has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Cause::NotFound => "FieldValueNotFound",
+            Cause::Required => "FieldValueRequired",
+            Cause::Duplicate => "FieldValueDuplicate",
+            Cause::Invalid => "FieldValueInvalid",
+            Cause::NotSupported => "FieldValueNotSupported",
+            Cause::Forbidden => "FieldValueForbidden",
+            Cause::TooLong => "FieldValueTooLong",
+            Cause::TooMany => "FieldValueTooMany",
+            Cause::TypeInvalid => "FieldValueTypeInvalid",
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Cause::NotFound => "Not found",
+            Cause::Required => "Required value",
+            Cause::Duplicate => "Duplicate value",
+            Cause::Invalid | Cause::TypeInvalid => "Invalid value",
+            Cause::NotSupported => "Unsupported value",
+            Cause::Forbidden => "Forbidden",
+            Cause::TooLong => "Too long",
+            Cause::TooMany => "Too many",
+        }
+    }
+}
+
+/// One complaint about one field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldError {
+    /// Reason.
+    pub reason: Cause,
+    /// Path of the field.
+    pub field: String,
+    /// What is wrong, with the offending value.
+    pub message: String,
+}
+
+/// The errors as one line, the way the Status message has them after `Pod "x" is invalid: `.
+pub fn summary(errors: &[FieldError]) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for error in errors {
+        let line = format!("{}: {}", error.field, error.message);
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    match lines.len() {
+        1 => lines.remove(0),
+        _ => format!("[{}]", lines.join(", ")),
+    }
+}
+
+/// An offending value, printed as Go's field errors print it.
+pub(super) trait Bad {
+    fn show(&self) -> String;
+}
+
+impl Bad for &str {
+    fn show(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+impl Bad for &String {
+    fn show(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+impl Bad for i64 {
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Bad for &Value {
+    fn show(&self) -> String {
+        match self {
+            Value::String(s) => format!("{s:?}"),
+            other => other.to_string(),
+        }
+    }
+}
+
+/// Collects complaints.
+#[derive(Debug, Default)]
+pub(super) struct Errors(Vec<FieldError>);
+
+impl Errors {
+    pub(super) fn done(self) -> Vec<FieldError> {
+        self.0
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn push(&mut self, reason: Cause, path: &Path<'_>, value: Option<String>, detail: &str) {
+        let mut message = reason.words().to_owned();
+        for part in value.as_deref().into_iter().chain((!detail.is_empty()).then_some(detail)) {
+            message.push_str(": ");
+            message.push_str(part);
+        }
+        let field = path.to_string();
+        self.0.push(FieldError {
+            reason,
+            field: if field.is_empty() { "<nil>".to_owned() } else { field },
+            message,
+        });
+    }
+
+    pub(super) fn invalid(&mut self, path: &Path<'_>, value: impl Bad, detail: &str) {
+        self.push(Cause::Invalid, path, Some(value.show()), detail);
+    }
+
+    pub(super) fn all_invalid(&mut self, path: &Path<'_>, value: &str, details: Vec<String>) {
+        for detail in details {
+            self.invalid(path, value, &detail);
+        }
+    }
+
+    pub(super) fn required(&mut self, path: &Path<'_>, detail: &str) {
+        self.push(Cause::Required, path, None, detail);
+    }
+
+    pub(super) fn forbidden(&mut self, path: &Path<'_>, detail: &str) {
+        self.push(Cause::Forbidden, path, None, detail);
+    }
+
+    pub(super) fn duplicate(&mut self, path: &Path<'_>, value: impl Bad) {
+        self.push(Cause::Duplicate, path, Some(value.show()), "");
+    }
+
+    pub(super) fn not_found(&mut self, path: &Path<'_>, value: impl Bad) {
+        self.push(Cause::NotFound, path, Some(value.show()), "");
+    }
+
+    pub(super) fn not_supported(&mut self, path: &Path<'_>, value: impl Bad, supported: &[&str]) {
+        let listed: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
+        self.push(
+            Cause::NotSupported,
+            path,
+            Some(value.show()),
+            &format!("supported values: {}", listed.join(", ")),
+        );
+    }
+
+    pub(super) fn too_long(&mut self, path: &Path<'_>, most: usize) {
+        self.push(Cause::TooLong, path, None, &format!("may not be more than {most} bytes"));
+    }
+
+    pub(super) fn immutable(&mut self, path: &Path<'_>, new: &Value, old: &Value) {
+        if new != old {
+            self.invalid(path, new, "field is immutable");
+        }
+    }
+
+    pub(super) fn nonnegative(&mut self, path: &Path<'_>, value: &Value) {
+        if let Some(number) = value.as_i64().filter(|n| *n < 0) {
+            self.invalid(path, number, "must be greater than or equal to 0");
+        }
+    }
+
+    /// One of an enumeration; empty is `Required`.
+    pub(super) fn one_of(&mut self, path: &Path<'_>, value: &Value, supported: &[&str]) {
+        match value.as_str().unwrap_or_default() {
+            "" => self.required(path, ""),
+            given if supported.contains(&given) => {}
+            given => self.not_supported(path, given, supported),
+        }
+    }
+}
+
+/// Text of a value, empty when it is none.
+pub(super) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Elements of a value, none when it is no list.
+pub(super) fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}

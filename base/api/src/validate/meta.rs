@@ -1,0 +1,200 @@
+//! Rules of object metadata: names, labels, annotations, owners, finalizers, and what no update may change.
+
+use serde_json::Value;
+
+use super::error::{Errors, list, text};
+use crate::Kind;
+use crate::path::Path;
+use crate::syntax;
+
+const ANNOTATIONS_LIMIT: usize = 256 * 1024;
+
+/// Complaints about an object's name.
+pub fn object_name(kind: &Kind, name: &str) -> Vec<String> {
+    match (kind.group, kind.kind) {
+        ("", "Namespace") => syntax::dns_label(name),
+        ("", "Service") => syntax::dns_1035_label(name),
+        ("rbac.authorization.k8s.io", _) => syntax::path_segment(name),
+        ("networking.k8s.io", "IPAddress") => {
+            if name.parse::<std::net::IpAddr>().is_ok() {
+                Vec::new()
+            } else {
+                vec!["must be a valid IP address".to_owned()]
+            }
+        }
+        _ => syntax::dns_subdomain(name),
+    }
+}
+
+/// Complaints about a `generateName` prefix: a trailing dash is fine, as random characters follow.
+pub fn generate_name(kind: &Kind, prefix: &str) -> Vec<String> {
+    let completed = match prefix.strip_suffix('-') {
+        Some(rest) => format!("{rest}a"),
+        None => prefix.to_owned(),
+    };
+    object_name(kind, &completed)
+}
+
+pub(super) fn create(kind: &Kind, object: &Value, errors: &mut Errors) {
+    let path = Path::root("metadata");
+    let meta = &object["metadata"];
+    let prefix = text(&meta["generateName"]);
+    if !prefix.is_empty() {
+        errors.all_invalid(&path.child("generateName"), prefix, generate_name(kind, prefix));
+    }
+    match text(&meta["name"]) {
+        "" => errors.required(&path.child("name"), "name or generateName is required"),
+        name => errors.all_invalid(&path.child("name"), name, object_name(kind, name)),
+    }
+    common(kind, meta, &path, errors);
+}
+
+fn common(kind: &Kind, meta: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let namespace = text(&meta["namespace"]);
+    match (kind.namespaced, namespace) {
+        (true, "") => errors.required(&path.child("namespace"), ""),
+        (true, name) => errors.all_invalid(&path.child("namespace"), name, syntax::dns_label(name)),
+        (false, "") => {}
+        (false, _) => errors.forbidden(&path.child("namespace"), "not allowed on this type"),
+    }
+    errors.nonnegative(&path.child("generation"), &meta["generation"]);
+    changeable(meta, path, errors);
+    finalizers(&meta["finalizers"], &path.child("finalizers"), errors);
+}
+
+fn changeable(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
+    labels(&meta["labels"], &path.child("labels"), errors);
+    annotations(&meta["annotations"], &path.child("annotations"), errors);
+    owners(&meta["ownerReferences"], &path.child("ownerReferences"), errors);
+}
+
+pub(super) fn labels(labels: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for (key, value) in labels.as_object().into_iter().flatten() {
+        errors.all_invalid(path, key, syntax::qualified_name(key));
+        errors.all_invalid(path, text(value), syntax::label_value(text(value)));
+    }
+}
+
+pub(super) fn annotations(annotations: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let mut size = 0;
+    for (key, value) in annotations.as_object().into_iter().flatten() {
+        size += key.len() + text(value).len();
+        errors.all_invalid(path, key, syntax::qualified_name(&key.to_lowercase()));
+    }
+    if size > ANNOTATIONS_LIMIT {
+        errors.too_long(path, ANNOTATIONS_LIMIT);
+    }
+}
+
+fn owners(owners: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let mut controller: Option<String> = None;
+    for owner in list(owners) {
+        let version = text(&owner["apiVersion"]);
+        if version.is_empty() || version.ends_with('/') {
+            errors.invalid(&path.child("apiVersion"), version, "version must not be empty");
+        }
+        for field in ["kind", "name", "uid"] {
+            if text(&owner[field]).is_empty() {
+                errors.invalid(&path.child(field), "", "must not be empty");
+            }
+        }
+        if version == "v1" && owner["kind"] == "Event" {
+            errors.invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner");
+        }
+        if owner["controller"] == true {
+            let name = format!("{}/{}", text(&owner["kind"]), text(&owner["name"]));
+            match &controller {
+                Some(first) => {
+                    let words = format!(
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"
+                    );
+                    errors.invalid(path, owners, &words);
+                }
+                None => controller = Some(name),
+            }
+        }
+    }
+}
+
+fn finalizers(finalizers: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for finalizer in list(finalizers) {
+        errors.all_invalid(path, text(finalizer), syntax::qualified_name(text(finalizer)));
+        let standard = ["orphan", "foregroundDeletion", "kubernetes"];
+        if !text(finalizer).contains('/') && !standard.contains(&text(finalizer)) {
+            errors.invalid(
+                path,
+                text(finalizer),
+                "name is neither a standard finalizer name nor is it fully qualified",
+            );
+        }
+    }
+    let has = |name: &str| list(finalizers).iter().any(|f| f == name);
+    if has("orphan") && has("foregroundDeletion") {
+        errors.invalid(path, finalizers, "finalizer orphan and foregroundDeletion cannot be both set");
+    }
+}
+
+pub(super) fn update(new: &Value, old: &Value, errors: &mut Errors) {
+    let path = Path::root("metadata");
+    let (meta, before) = (&new["metadata"], &old["metadata"]);
+    if !before["deletionTimestamp"].is_null() {
+        let added: Vec<String> = list(&meta["finalizers"])
+            .iter()
+            .filter(|f| !list(&before["finalizers"]).contains(f))
+            .map(|f| format!("{:?}", text(f)))
+            .collect();
+        if !added.is_empty() {
+            let words = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                added.join(", ")
+            );
+            errors.forbidden(&path.child("finalizers"), &words);
+        }
+    }
+    if meta["generation"].as_i64() < before["generation"].as_i64() {
+        errors.invalid(
+            &path.child("generation"),
+            meta["generation"].as_i64().unwrap_or(0),
+            "must not be decremented",
+        );
+    }
+    for field in
+        ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]
+    {
+        errors.immutable(&path.child(field), &meta[field], &before[field]);
+    }
+    changeable(meta, &path, errors);
+    if meta["finalizers"] != before["finalizers"] {
+        finalizers(&meta["finalizers"], &path.child("finalizers"), errors);
+    }
+}
+
+/// A `LabelSelector` object.
+pub(super) fn label_selector(selector: &Value, path: &Path<'_>, errors: &mut Errors) {
+    labels(&selector["matchLabels"], &path.child("matchLabels"), errors);
+    let expressions = path.child("matchExpressions");
+    for (i, expression) in list(&selector["matchExpressions"]).iter().enumerate() {
+        let here = expressions.index(i);
+        let values = list(&expression["values"]);
+        match text(&expression["operator"]) {
+            "In" | "NotIn" if values.is_empty() => {
+                errors
+                    .required(&here.child("values"), "must be specified when `operator` is 'In' or 'NotIn'");
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                errors.forbidden(
+                    &here.child("values"),
+                    "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+                );
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            other => errors.invalid(&here.child("operator"), other, "not a valid selector operator"),
+        }
+        let key = text(&expression["key"]);
+        errors.all_invalid(&here.child("key"), key, syntax::qualified_name(key));
+        let path = here.child("values");
+        for (j, value) in values.iter().enumerate() {
+            errors.all_invalid(&path.index(j), text(value), syntax::label_value(text(value)));
+        }
+    }
+}

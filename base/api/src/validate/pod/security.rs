@@ -1,0 +1,127 @@
+//! Rules of security contexts, of pods and of containers.
+
+use serde_json::Value;
+
+use super::super::error::{Errors, list, text};
+use crate::path::Path;
+
+fn id(value: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if let Some(number) = value.as_i64()
+        && !(0..=i64::from(i32::MAX)).contains(&number)
+    {
+        errors.invalid(path, number, "must be between 0 and 2147483647, inclusive");
+    }
+}
+
+pub(super) fn pod(spec: &Value, spec_path: &Path<'_>, errors: &mut Errors) {
+    let path = spec_path.child("securityContext");
+    let context = &spec["securityContext"];
+    for field in ["fsGroup", "runAsUser", "runAsGroup"] {
+        id(&context[field], &path.child(field), errors);
+    }
+    let groups = path.child("supplementalGroups");
+    for (i, group) in list(&context["supplementalGroups"]).iter().enumerate() {
+        id(group, &groups.index(i), errors);
+    }
+    if spec["shareProcessNamespace"] == true && spec["hostPID"] == true {
+        let words = "ShareProcessNamespace and HostPID cannot both be enabled";
+        errors.invalid(&path.child("shareProcessNamespace"), &spec["shareProcessNamespace"], words);
+    }
+    sysctls(&context["sysctls"], &path.child("sysctls"), errors);
+    enumerated(context, "fsGroupChangePolicy", &["Always", "OnRootMismatch"], &path, errors);
+    enumerated(context, "supplementalGroupsPolicy", &["Merge", "Strict"], &path, errors);
+    profiles(context, &path, errors);
+    if spec["hostUsers"] == false {
+        for (field, shown) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")]
+        {
+            if spec[field] == true {
+                errors.forbidden(&spec_path.child(shown), "when `hostUsers` is false");
+            }
+        }
+    }
+}
+
+fn enumerated(context: &Value, field: &str, supported: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    if let Some(value) = context[field].as_str()
+        && !supported.contains(&value)
+    {
+        errors.not_supported(&path.child(field), value, supported);
+    }
+}
+
+fn sysctls(sysctls: &Value, path: &Path<'_>, errors: &mut Errors) {
+    const WORDS: &str = "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+    let given = list(sysctls);
+    for (i, sysctl) in given.iter().enumerate() {
+        let here = path.index(i);
+        let name = text(&sysctl["name"]);
+        let word = |part: &str| {
+            let b = part.as_bytes();
+            let edge = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+            !b.is_empty()
+                && edge(b[0])
+                && edge(b[b.len() - 1])
+                && b.iter().all(|c| edge(*c) || matches!(c, b'-' | b'_'))
+        };
+        if name.is_empty() {
+            errors.required(&here.child("name"), "");
+        } else if name.len() > 253 || !name.split(['.', '/']).all(word) {
+            errors.invalid(&here.child("name"), name, WORDS);
+        } else if given[..i].iter().any(|s| text(&s["name"]) == name) {
+            errors.duplicate(&here.child("name"), name);
+        }
+    }
+}
+
+fn profiles(context: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for (field, shown) in [("seccompProfile", "seccomp"), ("appArmorProfile", "AppArmor")] {
+        let profile = &context[field];
+        if !profile.is_object() {
+            continue;
+        }
+        let here = path.child(field);
+        errors.one_of(&here.child("type"), &profile["type"], &["Localhost", "RuntimeDefault", "Unconfined"]);
+        let local = &profile["localhostProfile"];
+        if profile["type"] == "Localhost" {
+            match local.as_str() {
+                None => errors.required(
+                    &here.child("localhostProfile"),
+                    &format!("must be set when {shown} type is Localhost"),
+                ),
+                Some(file) if field == "seccompProfile" => {
+                    super::volume::descending(file, &here.child("localhostProfile"), errors);
+                }
+                Some(_) => {}
+            }
+        } else if !local.is_null() {
+            let words = format!("can only be set when {shown} type is Localhost");
+            errors.invalid(&here.child("localhostProfile"), profile, &words);
+        }
+    }
+}
+
+pub(super) fn container(context: &Value, host_users: bool, path: &Path<'_>, errors: &mut Errors) {
+    if !context.is_object() {
+        return;
+    }
+    id(&context["runAsUser"], &path.child("runAsUser"), errors);
+    id(&context["runAsGroup"], &path.child("runAsGroup"), errors);
+    enumerated(context, "procMount", &["Default", "Unmasked"], path, errors);
+    if context["procMount"] == "Unmasked" && host_users {
+        errors.invalid(&path.child("procMount"), "Unmasked", "`hostUsers` must be false to use `Unmasked`");
+    }
+    profiles(context, path, errors);
+    if context["allowPrivilegeEscalation"] == false {
+        if context["privileged"] == true {
+            errors.invalid(
+                path,
+                context,
+                "cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
+            );
+        }
+        if list(&context["capabilities"]["add"]).iter().any(|c| c == "CAP_SYS_ADMIN") {
+            let words = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
+            errors.invalid(path, context, words);
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Rules of kinds beyond the spine: services, claims, and the kinds that make pods.
+
+use serde_json::Value;
+
+use super::error::{Errors, list, text};
+use super::{meta, pod};
+use crate::Kind;
+use crate::path::Path;
+use crate::selector::LabelSelector;
+use crate::syntax;
+
+pub(super) fn workload(kind: &Kind, object: &Value, errors: &mut Errors) {
+    let path = Path::root("spec");
+    let spec = &object["spec"];
+    for field in [
+        "replicas",
+        "minReadySeconds",
+        "revisionHistoryLimit",
+        "parallelism",
+        "completions",
+        "backoffLimit",
+        "progressDeadlineSeconds",
+    ] {
+        errors.nonnegative(&path.child(field), &spec[field]);
+    }
+    match kind.kind {
+        "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => {
+            selector(spec, &path, errors);
+            pod_template(&spec["template"], &path.child("template"), &["Always"], errors);
+        }
+        "ReplicationController" => {
+            pod_template(&spec["template"], &path.child("template"), &["Always"], errors)
+        }
+        "Job" => pod_template(&spec["template"], &path.child("template"), &["OnFailure", "Never"], errors),
+        "CronJob" => {
+            if text(&spec["schedule"]).is_empty() {
+                errors.required(&path.child("schedule"), "");
+            }
+            errors.one_of(
+                &path.child("concurrencyPolicy"),
+                &spec["concurrencyPolicy"],
+                &["Allow", "Forbid", "Replace"],
+            );
+            let template = path.child("jobTemplate");
+            let inner = template.child("spec");
+            pod_template(
+                &spec["jobTemplate"]["spec"]["template"],
+                &inner.child("template"),
+                &["OnFailure", "Never"],
+                errors,
+            );
+        }
+        _ => {}
+    }
+}
+
+fn selector(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let here = path.child("selector");
+    let selector = &spec["selector"];
+    if selector.is_null() {
+        errors.required(&here, "");
+        return;
+    }
+    meta::label_selector(selector, &here, errors);
+    let empty = |field: &str| {
+        selector[field].as_object().is_none_or(serde_json::Map::is_empty) && list(&selector[field]).is_empty()
+    };
+    if empty("matchLabels") && empty("matchExpressions") {
+        errors.invalid(&here, selector, "empty selector is invalid for deployment");
+        return;
+    }
+    let labels = spec["template"]["metadata"]["labels"].as_object().cloned().unwrap_or_default();
+    if LabelSelector::from_object(selector).is_ok_and(|s| !s.matches(&labels)) {
+        let template = path.child("template");
+        let metadata = template.child("metadata");
+        let shown = &spec["template"]["metadata"]["labels"];
+        errors.invalid(&metadata.child("labels"), shown, "`selector` does not match template `labels`");
+    }
+}
+
+fn pod_template(template: &Value, path: &Path<'_>, policies: &[&str], errors: &mut Errors) {
+    let metadata = path.child("metadata");
+    meta::labels(&template["metadata"]["labels"], &metadata.child("labels"), errors);
+    meta::annotations(&template["metadata"]["annotations"], &metadata.child("annotations"), errors);
+    let spec = path.child("spec");
+    pod::spec(&template["spec"], &spec, errors);
+    let policy = text(&template["spec"]["restartPolicy"]);
+    if !policies.contains(&policy) && ["Always", "OnFailure", "Never"].contains(&policy) {
+        errors.not_supported(&spec.child("restartPolicy"), policy, policies);
+    }
+}
+
+pub(super) fn update(kind: &Kind, new: &Value, old: &Value, errors: &mut Errors) {
+    let path = Path::root("spec");
+    match kind.kind {
+        "Deployment" | "ReplicaSet" | "DaemonSet" => {
+            errors.immutable(&path.child("selector"), &new["spec"]["selector"], &old["spec"]["selector"]);
+        }
+        "Job" => {
+            for field in ["selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex"] {
+                errors.immutable(&path.child(field), &new["spec"][field], &old["spec"][field]);
+            }
+        }
+        "StatefulSet" => {
+            let mutable = [
+                "replicas",
+                "ordinals",
+                "template",
+                "updateStrategy",
+                "revisionHistoryLimit",
+                "persistentVolumeClaimRetentionPolicy",
+                "minReadySeconds",
+            ];
+            let frozen = |spec: &Value| {
+                let mut copy = spec.clone();
+                if let Value::Object(map) = &mut copy {
+                    map.retain(|key, _| !mutable.contains(&key.as_str()));
+                }
+                copy
+            };
+            if frozen(&new["spec"]) != frozen(&old["spec"]) {
+                errors.forbidden(
+                    &path,
+                    "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
+                );
+            }
+        }
+        _ => {}
+    }
+}
+
+pub(super) fn service(object: &Value, errors: &mut Errors) {
+    let path = Path::root("spec");
+    let spec = &object["spec"];
+    let kind = text(&spec["type"]);
+    errors.one_of(
+        &path.child("type"),
+        &spec["type"],
+        &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"],
+    );
+    errors.one_of(&path.child("sessionAffinity"), &spec["sessionAffinity"], &["ClientIP", "None"]);
+    let ports = list(&spec["ports"]);
+    let headless = text(&spec["clusterIP"]) == "None";
+    if ports.is_empty() && kind != "ExternalName" && !headless {
+        errors.required(&path.child("ports"), "");
+    }
+    if kind == "ExternalName" {
+        let name = text(&spec["externalName"]).trim_end_matches('.');
+        if name.is_empty() {
+            errors.required(&path.child("externalName"), "");
+        } else {
+            errors.all_invalid(&path.child("externalName"), name, syntax::dns_subdomain(name));
+        }
+    }
+    meta::labels(&spec["selector"], &path.child("selector"), errors);
+    let here = path.child("ports");
+    for (i, port) in ports.iter().enumerate() {
+        service_port(port, ports.len() > 1, &here.index(i), errors);
+        let same = |other: &Value| other["port"] == port["port"] && other["protocol"] == port["protocol"];
+        if ports[..i].iter().any(same) {
+            let shown = serde_json::json!({"port": port["port"], "protocol": port["protocol"]});
+            errors.duplicate(&here.index(i), &shown);
+        }
+        let name = text(&port["name"]);
+        if !name.is_empty() && ports[..i].iter().any(|o| text(&o["name"]) == name) {
+            errors.duplicate(&here.index(i).child("name"), name);
+        }
+    }
+}
+
+fn service_port(port: &Value, named: bool, path: &Path<'_>, errors: &mut Errors) {
+    let name = text(&port["name"]);
+    if named && name.is_empty() {
+        errors.required(&path.child("name"), "");
+    } else if !name.is_empty() {
+        errors.all_invalid(&path.child("name"), name, syntax::dns_label(name));
+    }
+    let number = port["port"].as_i64().unwrap_or(0);
+    if let Some(words) = syntax::port_number(number) {
+        errors.invalid(&path.child("port"), number, words);
+    }
+    errors.one_of(&path.child("protocol"), &port["protocol"], &["SCTP", "TCP", "UDP"]);
+    pod::port_or_name(&port["targetPort"], &path.child("targetPort"), errors);
+}
+
+pub(super) fn service_update(new: &Value, old: &Value, errors: &mut Errors) {
+    let before = text(&old["spec"]["clusterIP"]);
+    let external = |s: &Value| text(&s["spec"]["type"]) == "ExternalName";
+    if !before.is_empty() && !external(new) && !external(old) && text(&new["spec"]["clusterIP"]) != before {
+        let path = Path::root("spec");
+        let ips = path.child("clusterIPs");
+        errors.invalid(&ips.index(0), &new["spec"]["clusterIPs"], "may not change once set");
+    }
+}
+
+pub(super) fn claim(object: &Value, errors: &mut Errors) {
+    let path = Path::root("spec");
+    let spec = &object["spec"];
+    if list(&spec["accessModes"]).is_empty() {
+        errors.required(&path.child("accessModes"), "at least 1 access mode is required");
+    }
+    let modes = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
+    for mode in list(&spec["accessModes"]).iter().filter(|m| !modes.contains(&text(m))) {
+        errors.not_supported(
+            &path.child("accessModes"),
+            text(mode),
+            &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"],
+        );
+    }
+    if spec["resources"]["requests"]["storage"].is_null() {
+        let resources = path.child("resources");
+        errors.required(&resources.key("storage"), "");
+    }
+}
+
+pub(super) fn disruption_budget(object: &Value, errors: &mut Errors) {
+    let path = Path::root("spec");
+    let spec = &object["spec"];
+    if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
+        errors.invalid(&path, spec, "minAvailable and maxUnavailable cannot be both set");
+    }
+    for field in ["minAvailable", "maxUnavailable"] {
+        match &spec[field] {
+            Value::String(given) => errors.all_invalid(&path.child(field), given, syntax::percent(given)),
+            number => errors.nonnegative(&path.child(field), number),
+        }
+    }
+    meta::label_selector(&spec["selector"], &path.child("selector"), errors);
+}
+
+pub(super) fn priority_class(object: &Value, errors: &mut Errors) {
+    let name = text(&object["metadata"]["name"]);
+    let system = matches!(name, "system-node-critical" | "system-cluster-critical");
+    if name.starts_with("system-") && !system {
+        let path = Path::root("metadata");
+        let words =
+            "priority class names with 'system-' prefix are reserved for system use only. error: ".to_owned();
+        errors.forbidden(&path.child("name"), &format!("{words}{name} is not a known system priority class"));
+    }
+    if object["value"].as_i64().unwrap_or(0) > 1_000_000_000 && !system {
+        errors.forbidden(
+            &Path::root("value"),
+            "maximum allowed value of a user defined priority is 1000000000",
+        );
+    }
+}
+
+pub(super) fn runtime_class(object: &Value, errors: &mut Errors) {
+    let handler = text(&object["handler"]);
+    errors.all_invalid(&Path::root("handler"), handler, syntax::dns_label(handler));
+}
