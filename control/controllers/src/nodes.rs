@@ -50,6 +50,8 @@ struct State {
     pods: HashMap<String, PodView>,
     /// When each node that pods name, and that does not exist, was first missed.
     missing: BTreeMap<String, u64>,
+    /// Pods that ran to their end.
+    finished: HashSet<String>,
     /// Pods whose removal is under way.
     doomed: HashSet<String>,
     /// When to look again, in milliseconds since `begun`.
@@ -101,6 +103,7 @@ impl State {
             nodes: HashMap::new(),
             pods: HashMap::new(),
             missing: BTreeMap::new(),
+            finished: HashSet::new(),
             doomed: HashSet::new(),
             wake: None,
             begun: Instant::now(),
@@ -182,12 +185,14 @@ impl State {
             Ok(watcher::Event::Delete(pod)) => {
                 let uid = pod.metadata.uid.unwrap_or_default();
                 self.pods.remove(&uid);
+                self.finished.remove(&uid);
                 self.doomed.remove(&uid);
             }
             Ok(watcher::Event::Init) => self.listed_pods.clear(),
             Ok(watcher::Event::InitDone) => {
                 let listed = std::mem::take(&mut self.listed_pods);
                 self.pods.retain(|uid, _| listed.contains(uid));
+                self.finished.retain(|uid| listed.contains(uid));
                 self.doomed.retain(|uid| listed.contains(uid));
                 self.synced("pods");
             }
@@ -197,8 +202,12 @@ impl State {
 
     fn pod_seen(&mut self, pod: &Pod) {
         let (Some(uid), Some(view)) = (pod.metadata.uid.clone(), PodView::new(pod)) else { return };
+        if view.terminal {
+            self.finished.insert(uid.clone());
+        }
         self.pods.insert(uid.clone(), view);
         self.review_pod(&uid);
+        self.review_finished();
     }
 
     /// Looks at everything; on a timer and after every fresh list.
@@ -210,6 +219,14 @@ impl State {
         let names: Vec<_> = self.nodes.keys().cloned().collect();
         names.iter().for_each(|name| self.review_node(name));
         self.review_orphans();
+        self.review_finished();
+    }
+
+    /// Removes the oldest finished pods when there are too many.
+    fn review_finished(&mut self) {
+        if self.finished.len() <= self.graces.terminated_pods || !self.unsynced.is_empty() {
+            return;
+        }
         for uid in plan::surplus(&self.pods, self.graces.terminated_pods) {
             self.doom(&uid, Doom::Surplus);
         }
