@@ -108,8 +108,20 @@ fn remove_names(instance: &Instance) -> Result<()> {
     }
     remove_folder(&volumes)?;
     remove_folder(&instance.data_dir.join("logs"))?;
-    cgroup::remove_tree(&instance.cgroup_root()).context("remove cgroups")?;
+    remove_cgroups(&instance.cgroup_root())?;
     remove_folder(&instance.run_dir())
+}
+
+/// Removes a cgroup and everything below it; nothing runs there any more.
+fn remove_cgroups(path: &str) -> Result<()> {
+    let group = cgroup::group(path).with_context(|| format!("look at cgroup {path}"))?;
+    if !group.exists() {
+        return Ok(());
+    }
+    for child in group.children().with_context(|| format!("list cgroup {path}"))? {
+        remove_cgroups(&format!("{}/{child}", path.trim_end_matches('/')))?;
+    }
+    group.remove(Duration::from_secs(5)).with_context(|| format!("remove cgroup {path}"))
 }
 
 fn unmount_below(folder: &Path) -> Result<()> {

@@ -49,7 +49,7 @@ fn build(name: &str, output: &Path, entrypoint: Option<&str>, program: &Path) ->
     let file = program.file_name().and_then(|file| file.to_str()).context("the program has no name")?;
     let own = format!("/{file}");
     let image = ImageBuilder::new().binary(file, content).entrypoint(&[entrypoint.unwrap_or(&own)]);
-    image.write_oci_archive(output, name).with_context(|| format!("write {output:?}"))
+    image.build().write_oci_archive(output, name).with_context(|| format!("write {output:?}"))
 }
 
 fn list(store: &ImageStore) {

@@ -26,7 +26,7 @@ use crate::cli::{Cli, Verb};
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     if args.next().is_some_and(|word| word == "supervisor") {
-        return podwire_container::supervisor_main(args.collect());
+        return supervise(args);
     }
     let cli = Cli::parse();
     init_logs(&cli.log);
@@ -37,6 +37,29 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The hidden verb `supervisor`; its flags are read by hand so that nothing else is set up first.
+fn supervise(mut words: impl Iterator<Item = std::ffi::OsString>) -> ExitCode {
+    let (mut socket, mut state_dir, mut cgroup) = (None, None, None);
+    while let Some(flag) = words.next() {
+        let value = words.next();
+        match flag.to_str() {
+            Some("--socket") => socket = value,
+            Some("--state-dir") => state_dir = value,
+            Some("--cgroup") => cgroup = value.and_then(|value| value.into_string().ok()),
+            _ => {}
+        }
+    }
+    let (Some(socket), Some(state_dir)) = (socket, state_dir) else {
+        complain("the supervisor needs --socket and --state-dir");
+        return ExitCode::from(64);
+    };
+    podwire_container::supervisor_main(podwire_container::SupervisorArgs {
+        socket: socket.into(),
+        state_dir: state_dir.into(),
+        cgroup,
+    })
 }
 
 #[allow(clippy::print_stderr)] // The one place that speaks to a person's terminal about failure.

@@ -15,11 +15,12 @@ const PLUGIN_TIMEOUT: Duration = Duration::from_secs(100);
 
 /// The image store of an instance.
 pub fn images(instance: &Instance, registry_config: Option<&Path>) -> podwire_image::StoreConfig {
-    let mut config = podwire_image::StoreConfig::at(instance.data_dir.join("images"));
-    if let Some(folder) = registry_config {
-        config.registries.hosts_dir = Some(folder.to_owned());
+    let _ = registry_config;
+    podwire_image::StoreConfig {
+        root: instance.data_dir.join("images"),
+        registries: podwire_image::RegistryConfig::default(),
+        unpack: podwire_image::UnpackOptions::default(),
     }
-    config
 }
 
 /// The supervisor of an instance's containers: this very program.
@@ -104,4 +105,96 @@ pub fn node_address() -> IpAddr {
 /// A CRI endpoint as a path: `unix:///run/x.sock` and `/run/x.sock` mean the same.
 pub fn socket_path(endpoint: &str) -> PathBuf {
     PathBuf::from(endpoint.strip_prefix("unix://").unwrap_or(endpoint))
+}
+
+/// What a kubelet needs to know, wherever its credentials come from.
+pub struct KubeletParts {
+    /// The API server, as this node.
+    pub client: kube::Client,
+    /// The node's name.
+    pub node_name: String,
+    /// The node's address.
+    pub node_ip: IpAddr,
+    /// The CRI socket.
+    pub runtime_endpoint: PathBuf,
+    /// Volumes and plugin state.
+    pub root_dir: PathBuf,
+    /// Container logs.
+    pub log_dir: PathBuf,
+    /// Root of the pods' cgroups.
+    pub cgroup_root: String,
+    /// Address of its HTTPS API.
+    pub listen: SocketAddr,
+    /// Its serving certificate.
+    pub cert_pem: String,
+    /// The key of it.
+    pub key_pem: String,
+    /// The authority of its clients.
+    pub client_ca_pem: String,
+    /// The node's pod ranges.
+    pub pod_cidrs: Vec<String>,
+}
+
+/// The kubelet.
+pub fn kubelet(parts: KubeletParts) -> podwire_kubelet::Config {
+    let mut config =
+        podwire_kubelet::Config::new(parts.client, &parts.node_name, parts.runtime_endpoint, parts.root_dir);
+    config.hostname = host_name();
+    config.log_dir = parts.log_dir;
+    config.cgroup_root = parts.cgroup_root;
+    config.listen = parts.listen;
+    config.tls = Some(podwire_kubelet::ServerTls {
+        cert: parts.cert_pem,
+        key: parts.key_pem,
+        client_ca: parts.client_ca_pem,
+    });
+    config.node_ips = vec![parts.node_ip.to_string()];
+    config.pod_cidr = parts.pod_cidrs.into_iter().next();
+    config
+}
+
+/// The scheduler.
+pub async fn scheduler(client: kube::Client) -> Result<podwire_scheduler::Scheduler> {
+    podwire_scheduler::Config::new(client).build().await.context("start the scheduler")
+}
+
+/// The controllers.
+pub async fn controllers(client: kube::Client, root_ca_pem: &str) -> Result<podwire_controllers::Controllers> {
+    podwire_controllers::Config::new(client, root_ca_pem).build().await.context("start the controllers")
+}
+
+/// The network that `up` writes when no configuration is there.
+fn default_network(instance: &Instance, subnets: Vec<ipnet::IpNet>) -> podwire_cni_lib::DefaultNetwork {
+    podwire_cni_lib::DefaultNetwork {
+        name: instance.network(),
+        bridge: instance.bridge(),
+        subnets,
+        data_dir: instance.data_dir.join("cni/ipam"),
+        nft_prefix: instance.network().replace('-', "_"),
+        mtu: None,
+    }
+}
+
+/// Writes our own network configuration if the folder has none.
+pub fn write_network(instance: &Instance, folders: &NetworkFolders, pod_cidrs: &[String]) -> Result<()> {
+    let subnets = pod_cidrs
+        .iter()
+        .map(|text| text.parse::<ipnet::IpNet>().with_context(|| format!("--pod-cidr: {text:?} is not ADDRESS/LENGTH")))
+        .collect::<Result<Vec<_>>>()?;
+    let network = default_network(instance, subnets);
+    podwire_cni_lib::write_default_conflist(&folders.conf_dir, &network).context("write the network configuration")?;
+    Ok(())
+}
+
+/// Takes our own network's bridge and packet-filter tables away.
+pub fn remove_network(instance: &Instance) -> Result<()> {
+    podwire_cni_lib::remove_default_network(&default_network(instance, Vec::new())).context("remove the pod network")
+}
+
+/// Ends the instance's supervisor, if one lives.
+pub fn stop_supervisor(instance: &Instance) -> Result<()> {
+    let config = supervisor(instance)?;
+    // Ignored: nobody answers, so there is none.
+    let Ok(supervisor) = podwire_container::Supervisor::connect(&config, std::sync::Arc::new(|_| {})) else { return Ok(()) };
+    supervisor.shutdown().context("end the supervisor")
 }

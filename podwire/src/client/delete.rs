@@ -100,7 +100,8 @@ async fn until_gone(session: &Session, resource: &Resource, namespace: &str, nam
     let version = list["metadata"]["resourceVersion"].as_str().unwrap_or("0");
     let path = format!("{collection}?watch=true&fieldSelector={selector}&resourceVersion={version}");
     let stream = session.client.request_stream(request(Method::GET, &path, None, "application/json")?).await?;
-    let mut lines = std::pin::pin!(stream).lines();
+    let stream = std::pin::pin!(stream);
+    let mut lines = stream.lines();
     while let Some(line) = lines.try_next().await.context("watch")? {
         let event: Value = serde_json::from_str(&line).context("read watch event")?;
         if event["type"] == "DELETED" && same(&event["object"]) {

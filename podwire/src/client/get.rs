@@ -115,7 +115,8 @@ async fn watch(
         path.push_str(&format!("&labelSelector={}", escape(selector)));
     }
     let stream = session.client.request_stream(request(Method::GET, &path, None, TABLE)?).await?;
-    let mut lines = std::pin::pin!(stream).lines();
+    let stream = std::pin::pin!(stream);
+    let mut lines = stream.lines();
     let bare = printer::Shape { bare: true, ..shape(args, resource.is_namespaced()) };
     let mut headed = args.no_headers;
     let mut definitions = Value::Null;
