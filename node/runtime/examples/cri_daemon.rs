@@ -16,9 +16,9 @@ use tokio_util::sync::CancellationToken;
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
     if args.first().is_some_and(|word| word == "supervisor") {
-        return match SupervisorArgs::parse(&args[1..]) {
-            Ok(args) => supervisor_main(args),
-            Err(error) => fail(&error.to_string()),
+        return match supervisor_args(&args[1..]) {
+            Some(args) => supervisor_main(args),
+            None => fail("usage: supervisor --socket PATH --state-dir DIR [--cgroup NAME]"),
         };
     }
     let Some(dir) = args.first().map(PathBuf::from) else {
@@ -35,6 +35,15 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => fail(&message),
     }
+}
+
+fn supervisor_args(words: &[OsString]) -> Option<SupervisorArgs> {
+    let value = |flag: &str| words.iter().position(|word| word == flag).and_then(|at| words.get(at + 1));
+    Some(SupervisorArgs {
+        socket: PathBuf::from(value("--socket")?),
+        state_dir: PathBuf::from(value("--state-dir")?),
+        cgroup: value("--cgroup").map(|name| name.to_string_lossy().into_owned()),
+    })
 }
 
 fn fail(message: &str) -> ExitCode {
@@ -60,6 +69,15 @@ async fn serve(dir: &Path, archives: &[PathBuf]) -> Result<(), String> {
         }
     }
     let name = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let network = podwire_cni_lib::DefaultNetwork {
+        name: name.clone(),
+        bridge: "pods0".to_owned(),
+        subnets: vec!["10.77.0.0/16".parse().map_err(|error: ipnet::AddrParseError| text(&error))?],
+        data_dir: dir.join("cni/ipam"),
+        nft_prefix: name.replace('-', "_"),
+        mtu: None,
+    };
+    podwire_cni_lib::write_default_conflist(&dir.join("cni/net.d"), &network).map_err(|error| text(&error))?;
     let config = podwire_runtime::Config {
         listen: dir.join("cri.sock"),
         data_dir: dir.join("data"),

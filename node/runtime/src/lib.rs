@@ -22,6 +22,7 @@ mod info;
 mod joins;
 mod journal;
 mod layered;
+mod metrics;
 mod model;
 mod network;
 mod pod_files;

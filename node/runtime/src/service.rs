@@ -12,7 +12,7 @@ use crate::{
     core::{Core, joined},
     creation,
     error::OpError,
-    exec, host,
+    exec, host, metrics,
     model::{Container, Sandbox},
     records::ContainerPhase,
     sandbox, stats,
@@ -431,14 +431,15 @@ impl RuntimeService for Service {
         &self,
         _: Request<cri::ListMetricDescriptorsRequest>,
     ) -> Reply<cri::ListMetricDescriptorsResponse> {
-        unimplemented("ListMetricDescriptors")
+        Ok(Response::new(cri::ListMetricDescriptorsResponse { descriptors: metrics::descriptors() }))
     }
 
     async fn list_pod_sandbox_metrics(
         &self,
         _: Request<cri::ListPodSandboxMetricsRequest>,
     ) -> Reply<cri::ListPodSandboxMetricsResponse> {
-        unimplemented("ListPodSandboxMetrics")
+        let pod_metrics = self.core.blocking(|core| Ok(metrics::all(core))).await?;
+        Ok(Response::new(cri::ListPodSandboxMetricsResponse { pod_metrics }))
     }
 
     type StreamPodSandboxMetricsStream = BoxStream<cri::StreamPodSandboxMetricsResponse>;
