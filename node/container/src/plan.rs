@@ -212,14 +212,12 @@ pub struct FilterPlan {
 }
 
 /// The plan for `spec` on `rootfs`, all but the seccomp filter, which has a cache of its own.
+///
+/// `rootfs` alone says what `/` is and whether it can be written; the spec's `root` is not read.
 pub fn launch(spec: &Spec, rootfs: &Rootfs) -> Result<LaunchPlan, PlanError> {
     let linux = spec.linux().as_ref().ok_or(PlanError::Missing { part: "linux section" })?;
     let process = spec.process().as_ref().ok_or(PlanError::Missing { part: "process" })?;
     let spaces = namespaces::plan(linux)?;
-    let mut rootfs = rootfs.clone();
-    if spec.root().as_ref().and_then(|root| root.readonly()).unwrap_or(false) {
-        rootfs.set_readonly();
-    }
     let cgroup = match linux.cgroups_path() {
         None => None,
         Some(path) => Some(CgroupPlan {
@@ -238,7 +236,7 @@ pub fn launch(spec: &Spec, rootfs: &Rootfs) -> Result<LaunchPlan, PlanError> {
         gid_maps: namespaces::id_maps(linux.gid_mappings().as_deref()),
         join: spaces.join,
         cgroup,
-        rootfs: Some(rootfs),
+        rootfs: Some(rootfs.clone()),
         mounts,
         devices,
         dev_links: has_dev,
@@ -279,12 +277,4 @@ fn text(field: &'static str, value: &str) -> Result<(), PlanError> {
         return Err(PlanError::Invalid { field, value: value.to_owned(), reason: "contains a NUL byte" });
     }
     Ok(())
-}
-
-impl Rootfs {
-    fn set_readonly(&mut self) {
-        match self {
-            Rootfs::Overlay { readonly, .. } | Rootfs::Bind { readonly, .. } => *readonly = true,
-        }
-    }
 }

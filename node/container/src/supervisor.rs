@@ -15,6 +15,7 @@ mod output;
 mod poll;
 mod server;
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -36,11 +37,37 @@ pub struct SupervisorArgs {
     pub cgroup: Option<String>,
 }
 
-/// Runs the supervisor. Call it first thing in `main`, before any thread exists.
+impl SupervisorArgs {
+    /// Reads `--socket PATH --state-dir DIR [--cgroup NAME]`.
+    pub fn parse(words: impl IntoIterator<Item = OsString>) -> io::Result<SupervisorArgs> {
+        let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
+        let (mut socket, mut state_dir, mut cgroup) = (None, None, None);
+        let mut words = words.into_iter();
+        while let Some(flag) = words.next() {
+            let value = words.next().ok_or_else(|| invalid(format!("{flag:?} needs a value")))?;
+            match flag.to_str() {
+                Some("--socket") => socket = Some(PathBuf::from(value)),
+                Some("--state-dir") => state_dir = Some(PathBuf::from(value)),
+                Some("--cgroup") => {
+                    let name =
+                        value.into_string().map_err(|v| invalid(format!("cgroup {v:?} is not UTF-8")))?;
+                    cgroup = Some(name);
+                }
+                _ => return Err(invalid(format!("unknown flag {flag:?}"))),
+            }
+        }
+        let socket = socket.ok_or_else(|| invalid("--socket is missing".to_owned()))?;
+        let state_dir = state_dir.ok_or_else(|| invalid("--state-dir is missing".to_owned()))?;
+        Ok(SupervisorArgs { socket, state_dir, cgroup })
+    }
+}
+
+/// Runs the supervisor with the words after the subcommand's name. Call it first thing in `main`,
+/// before any thread exists.
 ///
 /// Returns in the calling process as soon as the supervisor, detached from it, listens.
-pub fn supervisor_main(args: SupervisorArgs) -> ExitCode {
-    match detach_and_run(&args) {
+pub fn supervisor_main(words: Vec<OsString>) -> ExitCode {
+    match SupervisorArgs::parse(words).and_then(|args| detach_and_run(&args)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let mut stderr = io::stderr();

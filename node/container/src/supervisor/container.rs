@@ -87,6 +87,8 @@ pub(super) struct Exec {
     pub(super) program: crate::plan::ProcessPlan,
     /// The answer, until execve has happened.
     pub(super) starting: Option<Starting>,
+    /// Why execve failed, and who is to hear of it.
+    pub(super) failure: Option<(Reply, Refusal)>,
     pub(super) exit_code: Option<i32>,
 }
 

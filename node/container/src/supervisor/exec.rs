@@ -11,7 +11,6 @@ use super::poll::Whose;
 use super::server::{Server, internal, refusal};
 use crate::child::{self, Enter};
 use crate::error::RefusalKind;
-use crate::failure::Failure;
 use crate::plan::{NamespaceKind, ProcessPlan};
 use crate::prepare::{Program, procs};
 use crate::protocol::{ExecArg, FdRole, ProcessReply, Refusal};
@@ -92,7 +91,7 @@ impl Server {
         fds.extend(wiring.stdout.map(|(fd, _)| (FdRole::Stdout, fd)));
         fds.extend(wiring.stderr.map(|(fd, _)| (FdRole::Stderr, fd)));
         let starting = Some(Starting { reply, fds });
-        let exec = Exec { process, program: plan, starting, exit_code: None };
+        let exec = Exec { process, program: plan, starting, failure: None, exit_code: None };
         self.container(&arg.id)?.execs.insert(arg.exec_id, exec);
         Ok(())
     }
@@ -111,7 +110,8 @@ impl Server {
         let console = exec.process.console.take();
         let Some(mut starting) = exec.starting.take() else { return };
         match report {
-            Some(failure) => self.exec_failed(id, exec_id, starting.reply, failure),
+            // The caller hears of it when the child is gone and its name is free again.
+            Some(failure) => exec.failure = Some((starting.reply, failure.of_process(&exec.program))),
             None => {
                 let master = console.map(|console| receive_master(&console));
                 match master {
@@ -135,15 +135,6 @@ impl Server {
         }
     }
 
-    fn exec_failed(&mut self, id: &str, exec_id: &str, reply: Reply, failure: Failure) {
-        let Some(container) = self.containers.get_mut(id) else { return };
-        let Some(exec) = container.execs.get_mut(exec_id) else { return };
-        let refusal = failure.of_process(&exec.program);
-        // It is about to end; its exit is no news.
-        exec.program.reaper = true;
-        self.refuse(reply, refusal);
-    }
-
     pub(super) fn exec_ended(&mut self, id: &str, exec_id: &str) {
         let Some(container) = self.containers.get_mut(id) else { return };
         let Some(exec) = container.execs.get_mut(exec_id) else { return };
@@ -156,10 +147,14 @@ impl Server {
             self.poll.remove(&exec.process.pidfd, token);
         }
         exec.exit_code = Some(exit.code());
-        let silent = exec.program.reaper;
+        if let Some((reply, refusal)) = exec.failure.take() {
+            container.execs.remove(exec_id);
+            self.refuse(reply, refusal);
+            return;
+        }
         let event =
             Event::ExecExited { container: id.to_owned(), exec_id: exec_id.to_owned(), code: exit.code() };
-        let heard = silent || self.announce(&event);
+        let heard = self.announce(&event);
         if heard && let Some(container) = self.containers.get_mut(id) {
             container.execs.remove(exec_id);
         }

@@ -21,13 +21,13 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// Events as they come.
 #[derive(Default)]
-pub struct Events {
+pub(crate) struct Events {
     seen: Mutex<Vec<Event>>,
     more: Condvar,
 }
 
 impl Events {
-    pub fn sink(self: &Arc<Self>) -> Arc<dyn Fn(Event) + Send + Sync> {
+    pub(crate) fn sink(self: &Arc<Self>) -> Arc<dyn Fn(Event) + Send + Sync> {
         let events = Arc::clone(self);
         Arc::new(move |event| {
             events.seen.lock().unwrap().push(event);
@@ -35,7 +35,7 @@ impl Events {
         })
     }
 
-    pub fn wait(&self, what: &str, mut wanted: impl FnMut(&Event) -> bool) -> Event {
+    pub(crate) fn wait(&self, what: &str, mut wanted: impl FnMut(&Event) -> bool) -> Event {
         let deadline = Instant::now() + Duration::from_secs(20);
         let mut seen = self.seen.lock().unwrap();
         loop {
@@ -50,16 +50,16 @@ impl Events {
 }
 
 /// One test's supervisor and files.
-pub struct World {
-    pub dir: tempfile::TempDir,
-    pub cfg: SupervisorConfig,
-    pub supervisor: Supervisor,
-    pub events: Arc<Events>,
-    pub cgroup: String,
+pub(crate) struct World {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) cfg: SupervisorConfig,
+    pub(crate) supervisor: Supervisor,
+    pub(crate) events: Arc<Events>,
+    pub(crate) cgroup: String,
 }
 
 impl World {
-    pub fn new() -> World {
+    pub(crate) fn new() -> World {
         let dir = tempfile::Builder::new().prefix("podwire-container").tempdir().unwrap();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let cgroup = format!("podwire-test-{}-{number}", std::process::id());
@@ -76,12 +76,12 @@ impl World {
         World { dir, cfg, supervisor, events, cgroup }
     }
 
-    pub fn rootfs(&self) -> PathBuf {
+    pub(crate) fn rootfs(&self) -> PathBuf {
         self.dir.path().join("rootfs")
     }
 
     /// An ordinary container: overlay root, all namespaces, a cgroup, a log.
-    pub fn request(&self, id: &str, args: &[&str]) -> CreateRequest {
+    pub(crate) fn request(&self, id: &str, args: &[&str]) -> CreateRequest {
         let upper = self.dir.path().join(format!("{id}.upper"));
         let work = self.dir.path().join(format!("{id}.work"));
         std::fs::create_dir_all(&upper).unwrap();
@@ -99,7 +99,7 @@ impl World {
     }
 
     /// Creates and starts a container.
-    pub fn run(&self, request: CreateRequest) -> u32 {
+    pub(crate) fn run(&self, request: CreateRequest) -> u32 {
         let id = request.id.clone();
         let created = self.supervisor.create(request).unwrap();
         self.supervisor.start(&id).unwrap();
@@ -107,7 +107,7 @@ impl World {
     }
 
     /// Runs a container to its end: exit code and what it wrote to stdout.
-    pub fn output(&self, request: CreateRequest) -> (i32, String) {
+    pub(crate) fn output(&self, request: CreateRequest) -> (i32, String) {
         let id = request.id.clone();
         let log = request.log_path.clone().unwrap();
         self.run(request);
@@ -117,32 +117,32 @@ impl World {
         (code, text)
     }
 
-    pub fn exit_of(&self, id: &str) -> Event {
+    pub(crate) fn exit_of(&self, id: &str) -> Event {
         self.events
             .wait(&format!("the exit of {id}"), |e| matches!(e, Event::Exited { id: i, .. } if i == id))
     }
 
-    pub fn status(&self, id: &str) -> ContainerStatus {
+    pub(crate) fn status(&self, id: &str) -> ContainerStatus {
         self.supervisor.list().unwrap().iter().find(|c| c.id == id).unwrap().status
     }
 
-    pub fn exec(&self, id: &str, exec_id: &str, args: &[&str]) -> ExecHandle {
+    pub(crate) fn exec(&self, id: &str, exec_id: &str, args: &[&str]) -> ExecHandle {
         self.supervisor.exec(exec(id, exec_id, args)).unwrap()
     }
 
     /// Runs an exec to its end: exit code and what it wrote to stdout.
-    pub fn exec_output(&self, id: &str, exec_id: &str, args: &[&str]) -> (i32, String) {
+    pub(crate) fn exec_output(&self, id: &str, exec_id: &str, args: &[&str]) -> (i32, String) {
         self.exec_request(exec(id, exec_id, args))
     }
 
-    pub fn exec_request(&self, request: ExecRequest) -> (i32, String) {
+    pub(crate) fn exec_request(&self, request: ExecRequest) -> (i32, String) {
         let exec_id = request.exec_id.clone();
         let handle = self.supervisor.exec(request).unwrap();
         let text = std::io::read_to_string(std::fs::File::from(handle.stdout.unwrap())).unwrap();
         (self.exec_exit(&exec_id), text)
     }
 
-    pub fn exec_exit(&self, exec_id: &str) -> i32 {
+    pub(crate) fn exec_exit(&self, exec_id: &str) -> i32 {
         let event = self.events.wait(
             &format!("the exit of exec {exec_id}"),
             |e| matches!(e, Event::ExecExited { exec_id: i, .. } if i == exec_id),
@@ -151,13 +151,13 @@ impl World {
         code
     }
 
-    pub fn supervisor_pid(&self) -> u32 {
+    pub(crate) fn supervisor_pid(&self) -> u32 {
         let group = podwire_linux::cgroup::group(&format!("{}/supervisor", self.cgroup)).unwrap();
         group.processes().unwrap()[0]
     }
 
     /// Mounts below our folder and cgroups besides the supervisor's own.
-    pub fn leftovers(&self) -> Vec<String> {
+    pub(crate) fn leftovers(&self) -> Vec<String> {
         let mut left: Vec<_> = podwire_linux::mount::mounts_under(self.dir.path())
             .unwrap()
             .into_iter()
@@ -188,7 +188,7 @@ impl Drop for World {
 }
 
 /// What a log file has for one stream, joined.
-pub fn logged(log: &Path, stream: &str) -> String {
+pub(crate) fn logged(log: &Path, stream: &str) -> String {
     let text = std::fs::read_to_string(log).unwrap();
     let mut joined = String::new();
     for line in text.lines() {
@@ -205,7 +205,7 @@ pub fn logged(log: &Path, stream: &str) -> String {
     joined
 }
 
-pub fn exec(id: &str, exec_id: &str, args: &[&str]) -> ExecRequest {
+pub(crate) fn exec(id: &str, exec_id: &str, args: &[&str]) -> ExecRequest {
     ExecRequest {
         container: id.to_owned(),
         exec_id: exec_id.to_owned(),
@@ -220,7 +220,7 @@ pub fn exec(id: &str, exec_id: &str, args: &[&str]) -> ExecRequest {
 }
 
 /// Polls until `done`, or panics with what `otherwise` says.
-pub fn eventually(patience: Duration, mut done: impl FnMut() -> bool, otherwise: impl Fn() -> String) {
+pub(crate) fn eventually(patience: Duration, mut done: impl FnMut() -> bool, otherwise: impl Fn() -> String) {
     let deadline = Instant::now() + patience;
     while !done() {
         assert!(Instant::now() < deadline, "{}", otherwise());
@@ -243,7 +243,7 @@ fn make_rootfs(root: &Path) {
     }
 }
 
-pub fn default_caps() -> Capabilities {
+pub(crate) fn default_caps() -> Capabilities {
     use Capability as C;
     [
         C::Chown,
@@ -275,7 +275,7 @@ fn mount(target: &str, typ: &str, options: &[&str]) -> Mount {
         .unwrap()
 }
 
-pub fn bind(source: &Path, target: &str, options: &[&str]) -> Mount {
+pub(crate) fn bind(source: &Path, target: &str, options: &[&str]) -> Mount {
     MountBuilder::default()
         .destination(target)
         .typ("bind")
@@ -285,7 +285,9 @@ pub fn bind(source: &Path, target: &str, options: &[&str]) -> Mount {
         .unwrap()
 }
 
-pub fn namespaces(joined: &HashMap<LinuxNamespaceType, PathBuf>) -> Vec<oci_spec::runtime::LinuxNamespace> {
+pub(crate) fn namespaces(
+    joined: &HashMap<LinuxNamespaceType, PathBuf>,
+) -> Vec<oci_spec::runtime::LinuxNamespace> {
     use LinuxNamespaceType as T;
     [T::Pid, T::Network, T::Ipc, T::Uts, T::Mount]
         .into_iter()
@@ -300,7 +302,7 @@ pub fn namespaces(joined: &HashMap<LinuxNamespaceType, PathBuf>) -> Vec<oci_spec
 }
 
 /// The spec a CRI runtime would write for an ordinary container.
-pub fn spec(args: &[&str], cgroup: &str) -> Spec {
+pub(crate) fn spec(args: &[&str], cgroup: &str) -> Spec {
     let caps = LinuxCapabilitiesBuilder::default()
         .bounding(default_caps())
         .effective(default_caps())

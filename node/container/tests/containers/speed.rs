@@ -1,0 +1,42 @@
+//! How long the common operations take. The bounds are loose: shared machines are slow at times.
+
+use std::time::{Duration, Instant};
+
+use podwire_container::Event;
+
+use crate::world::World;
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+#[test]
+fn create_start_exec_and_delete_take_milliseconds() {
+    let world = World::new();
+    let (mut creates, mut execs, mut deletes) = (Vec::new(), Vec::new(), Vec::new());
+    world.run(world.request("host", &["sleep", "1000"]));
+    for round in 0..30 {
+        let id = format!("c{round}");
+        let request = world.request(&id, &["true"]);
+        let began = Instant::now();
+        world.supervisor.create(request).unwrap();
+        world.supervisor.start(&id).unwrap();
+        creates.push(began.elapsed());
+        world.exit_of(&id);
+        let began = Instant::now();
+        world.supervisor.delete(&id).unwrap();
+        deletes.push(began.elapsed());
+        let began = Instant::now();
+        let exec_id = format!("e{round}");
+        assert_eq!(world.exec_output("host", &exec_id, &["true"]).0, 0);
+        execs.push(began.elapsed());
+    }
+    let (create, exec, delete) = (median(creates), median(execs), median(deletes));
+    eprintln!("create+start {create:?}, exec {exec:?}, delete {delete:?}");
+    for (what, time) in [("create+start", create), ("exec", exec), ("delete", delete)] {
+        assert!(time < Duration::from_millis(100), "{what} took {time:?}");
+    }
+    let Event::Exited { code, .. } = world.exit_of("c0") else { unreachable!() };
+    assert_eq!(code, 0);
+}

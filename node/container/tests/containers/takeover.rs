@@ -1,0 +1,71 @@
+//! Daemons come and go; containers stay.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use podwire_container::{ContainerStatus, Event, Supervisor};
+
+use crate::world::{Events, World, eventually};
+
+#[test]
+fn a_new_connection_finds_the_containers_and_what_it_missed() {
+    let mut world = World::new();
+    world.run(world.request("stays", &["sleep", "1000"]));
+    world.run(world.request("ends", &["sh", "-c", "until test -e /go; do sleep 0.02; done; exit 9"]));
+    let pid = world.supervisor_pid();
+    let events = Arc::new(Events::default());
+    let replaced = Supervisor::connect(&world.cfg, events.sink()).unwrap();
+    drop(std::mem::replace(&mut world.supervisor, replaced));
+    world.events = events;
+    assert_eq!(world.status("stays"), ContainerStatus::Running);
+    assert_eq!(world.exec_output("ends", "go", &["touch", "/go"]).0, 0);
+    let Event::Exited { code, .. } = world.exit_of("ends") else { unreachable!() };
+    assert_eq!(code, 9);
+    // Connected to the one that was there, not to a new one.
+    assert_eq!(world.supervisor_pid(), pid);
+}
+
+#[test]
+fn an_exit_while_nobody_is_connected_is_kept() {
+    let world = World::new();
+    world.run(world.request("quiet", &["sh", "-c", "sleep 0.2; exit 4"]));
+    let ended = || matches!(world.status("quiet"), ContainerStatus::Exited { code: 4, .. });
+    eventually(Duration::from_secs(5), ended, || format!("{:?}", world.status("quiet")));
+    let again = Supervisor::connect_or_spawn(&world.cfg, Arc::new(|_| {})).unwrap();
+    let list = again.list().unwrap();
+    assert!(matches!(list[0].status, ContainerStatus::Exited { code: 4, signal: None, oom: false, .. }));
+}
+
+#[test]
+fn connections_that_talk_nonsense_disturb_nobody() {
+    use std::io::{Read, Write};
+    let world = World::new();
+    world.run(world.request("calm", &["sleep", "1000"]));
+    for junk in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        b"PODWSUP\n\x01\0\0\0\xff\xff\xff\xff\0\0\0\0",
+        b"PODWSUP\n\x01\0\0\0\x02\0\0\0\0\0\0\0{]",
+    ] {
+        let mut stream = std::os::unix::net::UnixStream::connect(&world.cfg.socket).unwrap();
+        stream.write_all(junk).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        // The supervisor greets and hangs up.
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).unwrap();
+    }
+    assert_eq!(world.status("calm"), ContainerStatus::Running);
+}
+
+#[test]
+fn the_supervisor_sits_in_a_cgroup_of_its_own_and_is_small() {
+    let world = World::new();
+    world.run(world.request("some", &["sleep", "1000"]));
+    let pid = world.supervisor_pid();
+    let cgroups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    for line in cgroups.lines() {
+        assert!(line.ends_with(&format!(":/{}/supervisor", world.cgroup)), "{line}");
+    }
+    let smaps = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let pss = smaps.lines().find(|l| l.starts_with("Pss:")).unwrap().split_whitespace().nth(1).unwrap();
+    assert!(pss.parse::<u32>().unwrap() < 4096, "{pss} kB");
+}
