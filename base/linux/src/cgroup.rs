@@ -179,13 +179,17 @@ impl Group {
 
     /// On v2 a controller is usable in a group when every group above hands it down.
     fn enable_controllers(&self, hierarchy: &Hierarchy) -> Result<(), Error> {
+        if hierarchy.hybrid {
+            // Its controllers are on v1; what little is here is handed down when used.
+            return Ok(());
+        }
         let mut folder = hierarchy.mount.clone();
         let parts: Vec<_> = self.path.split('/').collect();
         for part in &parts {
             let available = read(&folder.join("cgroup.controllers"))?;
             let enabled = read(&folder.join("cgroup.subtree_control"))?;
             for controller in available.split_whitespace() {
-                if hierarchy.hybrid || enabled.split_whitespace().any(|c| c == controller) {
+                if enabled.split_whitespace().any(|c| c == controller) {
                     continue;
                 }
                 let file = folder.join("cgroup.subtree_control");

@@ -51,7 +51,8 @@ impl Client {
             greeted: false,
             queue: VecDeque::from([greeting]),
             queued: HELLO,
-            wants_write: false,
+            // Registered for writing, so that the greeting goes out.
+            wants_write: true,
         }
     }
 

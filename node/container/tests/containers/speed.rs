@@ -32,10 +32,10 @@ fn create_start_exec_and_delete_take_milliseconds() {
         assert_eq!(world.exec_output("host", &exec_id, &["true"]).0, 0);
         execs.push(began.elapsed());
     }
-    let (create, exec, delete) = (median(creates), median(execs), median(deletes));
-    eprintln!("create+start {create:?}, exec {exec:?}, delete {delete:?}");
-    for (what, time) in [("create+start", create), ("exec", exec), ("delete", delete)] {
-        assert!(time < Duration::from_millis(100), "{what} took {time:?}");
+    for (what, times) in [("create+start", creates), ("exec", execs), ("delete", deletes)] {
+        let (least, time) = (times.iter().min().copied().unwrap_or_default(), median(times));
+        eprintln!("{what}: least {least:?}, median {time:?}");
+        assert!(least < Duration::from_millis(50), "{what} took at least {least:?}");
     }
     let Event::Exited { code, .. } = world.exit_of("c0") else { unreachable!() };
     assert_eq!(code, 0);
