@@ -25,10 +25,28 @@ impl Processes {
         Ok(Processes(pids))
     }
 
+    /// Daemons by process id; shims that they started count too.
+    pub fn of_pids(pids: &[u32]) -> Processes {
+        Processes(pids.to_vec())
+    }
+
+    /// The daemons and, for containerd, every shim of its own that runs now.
+    fn all(&self) -> Vec<u32> {
+        let mut all = self.0.clone();
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let Ok(pid) = entry.file_name().display().to_string().parse::<u32>() else { continue };
+            let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            if name.starts_with("containerd-shim") && !all.contains(&pid) {
+                all.push(pid);
+            }
+        }
+        all
+    }
+
     /// Proportional set size of all of them.
     pub fn pss_bytes(&self) -> Result<u64> {
         let mut sum = 0;
-        for pid in &self.0 {
+        for pid in &self.all() {
             let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
             let line = text.lines().find(|line| line.starts_with("Pss:")).context("no Pss")?;
             sum += line.split_whitespace().nth(1).context("no number")?.parse::<u64>()? * 1024;

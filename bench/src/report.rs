@@ -1,37 +1,39 @@
 //! The table: what was measured, its target, and upstream's figure of the same run when there is one.
 
-use std::time::Duration;
-
 /// One line of the table.
 pub struct Row {
     what: String,
-    value: f64,
-    target: f64,
     unit: &'static str,
+    ours: f64,
+    upstream: Option<f64>,
+    target: Option<f64>,
 }
 
 impl Row {
-    /// A time.
-    pub fn millis(what: &str, value: Duration, target: f64) -> Row {
-        Row { what: what.to_owned(), value: value.as_secs_f64() * 1000.0, target, unit: "ms" }
-    }
-
-    /// An amount of memory.
-    pub fn megabytes(what: &str, value: f64, target: f64) -> Row {
-        Row { what: what.to_owned(), value, target, unit: "MB" }
+    /// A figure of ours, upstream's if it was measured, and the target if there is one.
+    pub fn new(what: &str, unit: &'static str, ours: f64, upstream: Option<f64>, target: Option<f64>) -> Row {
+        Row { what: what.to_owned(), unit, ours, upstream, target }
     }
 }
 
-/// Prints the rows beside their targets.
+/// Prints the rows.
 pub fn print(rows: &[Row]) {
-    println!("\n{:<50} {:>12} {:>12}  met", "", "ours", "target");
+    println!("\n{:<42} {:>12} {:>12} {:>8} {:>12}  met", "", "ours", "upstream", "ratio", "target");
     for row in rows {
-        let target = if row.target.is_nan() { String::new() } else { format!("{:.1} {}", row.target, row.unit) };
+        let shown = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.1} {}", row.unit));
+        let ratio = row.upstream.map_or(String::new(), |upstream| format!("{:.1}x", upstream / row.ours.max(1e-9)));
         let met = match row.target {
-            target if target.is_nan() => "",
-            target if row.value <= target => "yes",
-            _ => "NO",
+            None => "",
+            Some(target) if row.ours <= target => "yes",
+            Some(_) => "NO",
         };
-        println!("{:<50} {:>9.1} {} {:>12}  {met}", row.what, row.value, row.unit, target);
+        println!(
+            "{:<42} {:>12} {:>12} {:>8} {:>12}  {met}",
+            row.what,
+            shown(Some(row.ours)),
+            shown(row.upstream),
+            ratio,
+            shown(row.target)
+        );
     }
 }

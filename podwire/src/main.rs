@@ -7,6 +7,8 @@
 //!
 //! The supervisor's entry comes before anything else: it must stay small and single-threaded.
 
+#![allow(unreachable_pub)] // A binary has no public items; `pub` says what other modules may use.
+
 mod check;
 mod cli;
 mod client;

@@ -13,6 +13,10 @@ use std::{
 };
 
 fn main() -> ExitCode {
+    // Called `pause` it is a sandbox image for runtimes that need one.
+    if env::args().next().is_some_and(|name| name.ends_with("/pause")) {
+        sleep(u64::MAX / 4);
+    }
     let args: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
