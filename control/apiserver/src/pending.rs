@@ -1,45 +1,5 @@
 //! Thin stand-ins until podwire-api has these modules.
 #![allow(dead_code, missing_docs, unreachable_pub, clippy::all)]
-pub mod validate {
-    use podwire_api::Kind;
-    use serde_json::Value;
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum Cause {
-        Required,
-        Invalid,
-        NotSupported,
-        Forbidden,
-        Duplicate,
-        TooLong,
-    }
-    impl Cause {
-        pub fn as_str(self) -> &'static str {
-            match self {
-                Cause::Required => "FieldValueRequired",
-                Cause::Invalid => "FieldValueInvalid",
-                Cause::NotSupported => "FieldValueNotSupported",
-                Cause::Forbidden => "FieldValueForbidden",
-                Cause::Duplicate => "FieldValueDuplicate",
-                Cause::TooLong => "FieldValueTooLong",
-            }
-        }
-    }
-    #[derive(Debug, Clone)]
-    pub struct FieldError {
-        pub reason: Cause,
-        pub field: String,
-        pub message: String,
-    }
-    pub fn create(_: &Kind, _: &Value) -> Vec<FieldError> {
-        vec![]
-    }
-    pub fn update(_: &Kind, _: &Value, _: &Value) -> Vec<FieldError> {
-        vec![]
-    }
-    pub fn update_status(_: &Kind, _: &Value, _: &Value) -> Vec<FieldError> {
-        vec![]
-    }
-}
 pub mod protobuf {
     use podwire_api::Kind;
     use serde_json::Value;

@@ -4,8 +4,8 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use crate::body::{self, Response};
-use crate::pending::validate::FieldError;
 use podwire_api::Kind;
+use podwire_api::validate::FieldError;
 use podwire_store::StoreError;
 
 /// A request that failed; the one translation into HTTP is [`ApiError::response`].

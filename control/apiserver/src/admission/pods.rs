@@ -74,7 +74,7 @@ fn mount_token(pod: &mut Value) {
     let volume = format!("kube-api-access-{}", random_suffix());
     let mut used = false;
     for list in ["initContainers", "containers"] {
-        for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
+        for container in pod["spec"].get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             let mounts = &mut container["volumeMounts"];
             let taken = mounts.as_array().into_iter().flatten().any(|mount| mount["mountPath"] == TOKEN_PATH);
             if taken {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Mutex;
 
-use crate::pending::validate::{Cause, FieldError};
+use podwire_api::validate::{Cause, FieldError};
 use serde_json::{Value, json};
 
 use crate::cache::Scope;

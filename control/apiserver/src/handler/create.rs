@@ -1,8 +1,9 @@
 //! Creating objects.
 
-use crate::pending::{apply, validate};
+use crate::pending::apply;
 use bytes::Bytes;
 use http::StatusCode;
+use podwire_api::validate;
 use podwire_api::{Kind, defaults, strategy};
 use podwire_store::{Guard, KeyValue, Op, Outcome};
 use serde_json::Value;

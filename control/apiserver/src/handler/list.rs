@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use crate::pending::protobuf;
-use crate::pending::validate::{Cause, FieldError};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::BytesMut;
 use http::StatusCode;
 use podwire_api::Kind;
 use podwire_api::selector::{FieldSelector, LabelSelector};
+use podwire_api::validate::{Cause, FieldError};
 use serde_json::{Map, Value, json};
 
 use super::{Call, render};

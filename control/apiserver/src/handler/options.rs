@@ -1,6 +1,6 @@
 //! Options of writes, from the query and from a `DeleteOptions` body.
 
-use crate::pending::validate::{Cause, FieldError};
+use podwire_api::validate::{Cause, FieldError};
 use serde_json::Value;
 
 use super::Call;

@@ -1,9 +1,9 @@
 //! Patches: JSON, merge, strategic merge, and server-side apply.
 
 use crate::pending::apply;
-use crate::pending::validate::{Cause, FieldError};
 use bytes::Bytes;
 use http::StatusCode;
+use podwire_api::validate::{Cause, FieldError};
 use podwire_api::{Kind, patch, strict};
 use serde_json::Value;
 

@@ -189,8 +189,8 @@ fn check_log_options(query: &Query, name: &str) -> Result<()> {
         if query.number(key)?.is_some_and(|number| number < least) {
             let value = query.get(key).unwrap_or_default();
             let message = format!("Invalid value: {value}: must be greater than or equal to {least}");
-            let reason = crate::pending::validate::Cause::Invalid;
-            let error = crate::pending::validate::FieldError { reason, field: key.into(), message };
+            let reason = podwire_api::validate::Cause::Invalid;
+            let error = podwire_api::validate::FieldError { reason, field: key.into(), message };
             return Err(ApiError::invalid_of("", "PodLogOptions", name, &[error]));
         }
     }

@@ -1,7 +1,7 @@
 //! Tokens on request: `POST serviceaccounts/<name>/token`.
 
-use crate::pending::validate::{Cause, FieldError};
 use http::StatusCode;
+use podwire_api::validate::{Cause, FieldError};
 use serde_json::{Value, json};
 
 use super::create::{new_uid, timestamp};
@@ -20,6 +20,9 @@ const EXTENDED: i64 = 365 * 24 * HOUR;
 pub(crate) async fn request(call: &mut Call) -> Result<Response> {
     let bytes = call.bytes().await?;
     let mut request = if bytes.is_empty() { json!({}) } else { decode::loose(call, &bytes)? };
+    if !request["spec"].is_object() {
+        request["spec"] = json!({});
+    }
     let account = call.core.object(call.kind, call.namespace(), call.name()).await?;
     let asked = request["spec"]["expirationSeconds"].as_i64().unwrap_or(HOUR);
     check_lifetime(asked)?;

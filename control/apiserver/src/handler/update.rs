@@ -1,9 +1,10 @@
 //! Replacing objects, whole or in part: the read, change, compare-and-swap loop all updates share.
 
-use crate::pending::validate::{Cause, FieldError};
-use crate::pending::{apply, validate};
+use crate::pending::apply;
 use bytes::Bytes;
 use http::StatusCode;
+use podwire_api::validate;
+use podwire_api::validate::{Cause, FieldError};
 use podwire_api::{Kind, defaults, strategy};
 use podwire_store::{Guard, KeyValue, Op, Outcome};
 use serde_json::{Value, json};
@@ -199,7 +200,10 @@ impl<'a> Change<'a> {
         let errors = match self.part {
             Part::Main => validate::update(kind, &new, old),
             Part::Status => validate::update_status(kind, &new, old),
-            _ => Vec::new(),
+            Part::Ephemeral | Part::Resize => {
+                validate::update_pod_subresource(self.part.subresource(), &new, old)
+            }
+            Part::Finalize | Part::Approval | Part::Server => Vec::new(),
         };
         if !errors.is_empty() {
             return Err(ApiError::invalid(kind, self.name, &errors));
@@ -331,7 +335,7 @@ fn resized(old: &Value, new: &Value) -> Value {
     let mut out = old.clone();
     for list in ["containers", "initContainers"] {
         let wanted = new["spec"][list].as_array().cloned().unwrap_or_default();
-        for container in out["spec"][list].as_array_mut().into_iter().flatten() {
+        for container in out["spec"].get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             if let Some(found) = wanted.iter().find(|other| other["name"] == container["name"]) {
                 container["resources"] = found.get("resources").cloned().unwrap_or_else(|| json!({}));
                 if let Some(policy) = found.get("resizePolicy") {

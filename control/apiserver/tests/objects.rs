@@ -1,0 +1,276 @@
+//! Objects: create, read, change and delete them, and what clients are told when they may not.
+#[path = "support/server.rs"]
+mod server;
+
+use serde_json::{Value, json};
+use server::{send, start, start_in, version};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+fn map(name: &str, value: &str) -> Value {
+    json!({"metadata": {"name": name}, "data": {"a": value}})
+}
+
+fn pod(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+           "spec": {"containers": [{"name": "c", "image": "img:1"}]}})
+}
+
+#[tokio::test]
+async fn an_object_is_created_read_replaced_and_deleted() {
+    let server = start().await;
+    let made = server.post(MAPS, &map("a", "1")).await;
+    assert_eq!(made.code, 201, "{}", made.text);
+    assert_eq!(
+        (made.body["kind"].as_str(), made.body["apiVersion"].as_str()),
+        (Some("ConfigMap"), Some("v1"))
+    );
+    assert!(
+        made.body["metadata"]["uid"].is_string() && made.body["metadata"]["creationTimestamp"].is_string()
+    );
+    let read = server.get(&format!("{MAPS}/a")).await;
+    assert_eq!(read.body, made.body);
+
+    let mut changed = read.body.clone();
+    changed["data"]["a"] = "2".into();
+    let put = server.put(&format!("{MAPS}/a"), &changed).await;
+    assert_eq!((put.code, put.body["data"]["a"].as_str()), (200, Some("2")));
+    assert!(version(&put.body) > version(&made.body));
+
+    let stale = server.put(&format!("{MAPS}/a"), &changed).await;
+    assert_eq!((stale.code, stale.body["reason"].as_str()), (409, Some("Conflict")));
+    assert_eq!(
+        stale.body["message"],
+        "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please apply your changes to the latest version and try again"
+    );
+    let again = server.post(MAPS, &map("a", "1")).await;
+    assert_eq!((again.code, again.body["message"].as_str()), (409, Some("configmaps \"a\" already exists")));
+
+    let same = server.put(&format!("{MAPS}/a"), &put.body).await;
+    assert_eq!(version(&same.body), version(&put.body), "a write without a change is no write");
+
+    let gone = server.delete(&format!("{MAPS}/a"), &Value::Null).await;
+    assert_eq!((gone.code, gone.body["status"].as_str()), (200, Some("Success")));
+    assert_eq!(gone.body["details"]["uid"], made.body["metadata"]["uid"]);
+    let missing = server.get(&format!("{MAPS}/a")).await;
+    assert_eq!(
+        missing.body,
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+               "message": "configmaps \"a\" not found", "reason": "NotFound",
+               "details": {"name": "a", "kind": "configmaps"}, "code": 404})
+    );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn objects_and_versions_survive_a_restart() {
+    let first = start().await;
+    let made = first.post(MAPS, &map("keep", "1")).await.body;
+    let dir = first.stop().await;
+    let second = start_in(dir).await;
+    assert_eq!(second.get(&format!("{MAPS}/keep")).await.body, made);
+    let listed = second.get(MAPS).await.body;
+    assert_eq!(listed["items"][0]["metadata"]["uid"], made["metadata"]["uid"]);
+    let next = second.post(MAPS, &map("next", "1")).await.body;
+    assert!(version(&next) > version(&made));
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn a_new_pod_gets_defaults_account_and_tolerations() {
+    let server = start().await;
+    let made = server.post(PODS, &pod("p")).await;
+    assert_eq!(made.code, 201, "{}", made.text);
+    let spec = &made.body["spec"];
+    assert_eq!(spec["serviceAccountName"], "default");
+    assert_eq!(spec["restartPolicy"], "Always");
+    assert_eq!(spec["containers"][0]["imagePullPolicy"], "IfNotPresent");
+    assert!(spec["volumes"][0]["name"].as_str().unwrap().starts_with("kube-api-access-"));
+    assert_eq!(spec["tolerations"].as_array().unwrap().len(), 2);
+    assert_eq!(spec["priority"], 0);
+    assert_eq!(made.body["status"]["phase"], "Pending");
+    assert_eq!(made.body["metadata"]["generation"], 1);
+    assert!(!made.text.contains("null"), "{}", made.text);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn generated_names_differ_and_keep_their_beginning() {
+    let server = start().await;
+    let mut names = Vec::new();
+    for _ in 0..3 {
+        let made = server.post(MAPS, &json!({"metadata": {"generateName": "web-"}})).await;
+        names.push(made.body["metadata"]["name"].as_str().unwrap().to_owned());
+    }
+    assert!(names.iter().all(|name| name.starts_with("web-") && name.len() == 9), "{names:?}");
+    names.dedup();
+    assert_eq!(names.len(), 3);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_bad_pod_is_refused_with_causes_and_nothing_is_stored() {
+    let server = start().await;
+    let mut bad = pod("p");
+    bad["spec"]["containers"] = json!([]);
+    let answer = server.post(PODS, &bad).await;
+    assert_eq!((answer.code, answer.body["reason"].as_str()), (422, Some("Invalid")));
+    assert_eq!(answer.body["message"], "Pod \"p\" is invalid: spec.containers: Required value");
+    let cause = &answer.body["details"]["causes"][0];
+    assert_eq!(
+        (cause["reason"].as_str(), cause["field"].as_str()),
+        (Some("FieldValueRequired"), Some("spec.containers"))
+    );
+    assert_eq!(server.get(&format!("{PODS}/p")).await.code, 404);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn every_kind_of_patch_changes_an_object() {
+    let server = start().await;
+    server.post(PODS, &pod("p")).await;
+    let path = format!("{PODS}/p");
+    let merged = server
+        .patch(&path, "application/merge-patch+json", &json!({"metadata": {"labels": {"a": "1", "b": "2"}}}))
+        .await;
+    assert_eq!(merged.body["metadata"]["labels"], json!({"a": "1", "b": "2"}), "{}", merged.text);
+    let ops = json!([{"op": "remove", "path": "/metadata/labels/a"}]);
+    let jsoned = server.patch(&path, "application/json-patch+json", &ops).await;
+    assert_eq!(jsoned.body["metadata"]["labels"], json!({"b": "2"}));
+    let strategic = json!({"spec": {"containers": [{"name": "c", "image": "img:2"}]}});
+    let changed = server.patch(&path, "application/strategic-merge-patch+json", &strategic).await;
+    assert_eq!(changed.body["spec"]["containers"][0]["image"], "img:2", "{}", changed.text);
+    assert_eq!(changed.body["spec"]["containers"][0]["terminationMessagePath"], "/dev/termination-log");
+    assert_eq!(changed.body["metadata"]["generation"], 2);
+    let missing =
+        server.patch(&path, "application/json-patch+json", &json!([{"op": "remove", "path": "/nope"}])).await;
+    assert_eq!(missing.code, 422);
+    assert_eq!(server.patch(&path, "text/plain", &json!({})).await.code, 415);
+    let renamed =
+        server.patch(&path, "application/merge-patch+json", &json!({"metadata": {"name": "q"}})).await;
+    assert_eq!(renamed.code, 400);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn status_and_spec_are_written_apart() {
+    let server = start().await;
+    server.post(PODS, &pod("p")).await;
+    let patch =
+        json!({"status": {"phase": "Running", "podIP": "10.0.0.1"}, "metadata": {"labels": {"x": "y"}}});
+    let main = server.patch(&format!("{PODS}/p"), "application/merge-patch+json", &patch).await;
+    assert_eq!((main.code, main.body["status"]["phase"].as_str()), (200, Some("Pending")));
+    let patch = json!({"status": {"phase": "Running"}, "spec": {"nodeName": "evil"}});
+    let status =
+        server.patch(&format!("{PODS}/p/status"), "application/strategic-merge-patch+json", &patch).await;
+    assert_eq!((status.code, status.body["status"]["phase"].as_str()), (200, Some("Running")));
+    assert!(status.body["spec"]["nodeName"].is_null());
+    assert_eq!(status.body["metadata"]["generation"], 1);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_dry_run_writes_nothing() {
+    let server = start().await;
+    let answer = server.post(&format!("{MAPS}?dryRun=All"), &map("a", "1")).await;
+    assert_eq!((answer.code, answer.body["data"]["a"].as_str()), (201, Some("1")));
+    assert_eq!(server.get(&format!("{MAPS}/a")).await.code, 404);
+    let wrong = server.post(&format!("{MAPS}?dryRun=Some"), &map("a", "1")).await;
+    assert_eq!(wrong.code, 422);
+    server.post(MAPS, &map("a", "1")).await;
+    server.delete(&format!("{MAPS}/a?dryRun=All"), &Value::Null).await;
+    assert_eq!(server.get(&format!("{MAPS}/a")).await.code, 200);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn unknown_fields_are_dropped_warned_about_or_refused() {
+    let server = start().await;
+    let mut odd = map("a", "1");
+    odd["spec"] = json!({"foo": 1});
+    let strict = server.post(&format!("{MAPS}?fieldValidation=Strict"), &odd).await;
+    assert_eq!(strict.code, 400);
+    assert!(
+        strict.body["message"].as_str().unwrap().ends_with("strict decoding error: unknown field \"spec\""),
+        "{}",
+        strict.text
+    );
+    let warned = server.post(MAPS, &odd).await;
+    assert_eq!((warned.code, warned.body.get("spec")), (201, None));
+    assert_eq!(warned.headers["warning"], "299 - \"unknown field \\\"spec\\\"\"");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn malformed_requests_get_a_status_and_never_break_the_server() {
+    let server = start().await;
+    let json = [("content-type", "application/json")];
+    for body in [
+        "",
+        "{",
+        "[]",
+        "null",
+        "7",
+        "\"x\"",
+        "{\"metadata\":7}",
+        "{\"metadata\":{\"name\":7}}",
+        "{\"data\":{\"a\":1}}",
+        "{\"kind\":\"Pod\"}",
+        "{\"apiVersion\":\"v2\"}",
+        "\u{0}\u{1}",
+    ] {
+        for (method, path) in [("POST", MAPS.to_owned()), ("PUT", format!("{MAPS}/x"))] {
+            let answer = send(&server.admin, method, &path, &json, body.to_owned()).await;
+            assert_eq!(answer.code, 400, "{method} {body:?}: {}", answer.text);
+            assert_eq!(answer.body["kind"], "Status");
+        }
+        for media in [
+            "application/json-patch+json",
+            "application/merge-patch+json",
+            "application/strategic-merge-patch+json",
+        ] {
+            let answer = send(
+                &server.admin,
+                "PATCH",
+                &format!("{PODS}/none"),
+                &[("content-type", media)],
+                body.to_owned(),
+            )
+            .await;
+            assert!((400..500).contains(&answer.code), "{media} {body:?}: {}", answer.text);
+        }
+    }
+    let big = send(&server.admin, "POST", MAPS, &json, "x".repeat((3 << 20) + 1)).await;
+    assert_eq!((big.code, big.body["reason"].as_str()), (413, Some("RequestEntityTooLarge")));
+    let plain = send(&server.admin, "POST", MAPS, &[("content-type", "text/plain")], "a: b").await;
+    assert_eq!((plain.code, plain.body["reason"].as_str()), (415, Some("UnsupportedMediaType")));
+    let html = send(&server.admin, "GET", MAPS, &[("accept", "text/html")], "").await;
+    assert_eq!((html.code, html.body["reason"].as_str()), (406, Some("NotAcceptable")));
+    for query in [
+        "labelSelector=a%3D%3D%3Db",
+        "fieldSelector=spec.foo%3Dx",
+        "limit=x",
+        "continue=%25",
+        "resourceVersion=x",
+    ] {
+        let answer = server.get(&format!("{PODS}?{query}")).await;
+        assert_eq!(answer.code, 400, "{query}: {}", answer.text);
+    }
+    assert_eq!(server.get("/api/v1/nonsense").await.code, 404);
+    assert_eq!(server.get("/apis/none/v1/x").await.code, 404);
+    assert_eq!(server.post("/api/v1/configmaps", &map("a", "1")).await.code, 405);
+    assert_eq!(server.get("/healthz").await.text, "ok");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn yaml_bodies_are_read() {
+    let server = start().await;
+    let text = "metadata:\n  name: y\ndata:\n  a: hello\n";
+    let answer = send(&server.admin, "POST", MAPS, &[("content-type", "application/yaml")], text).await;
+    assert_eq!((answer.code, answer.body["data"]["a"].as_str()), (201, Some("hello")));
+    let read = send(&server.admin, "GET", &format!("{MAPS}/y"), &[("accept", "application/yaml")], "").await;
+    assert!(read.text.contains("a: hello"), "{}", read.text);
+    server.stop().await;
+}
