@@ -132,9 +132,19 @@ pub enum Error {
         /// What the runtime reported.
         reason: String,
     },
-    /// Another caller's identical operation, which this call had joined, failed.
-    #[error("{0}")]
-    Joined(String),
+    /// What a pull failed with that this call had joined.
+    #[error(transparent)]
+    Joined(std::sync::Arc<Error>),
+}
+
+impl Error {
+    /// The error itself, also if it was shared by several callers of one pull.
+    pub fn unshared(&self) -> &Self {
+        match self {
+            Self::Joined(error) => error.unshared(),
+            error => error,
+        }
+    }
 }
 
 /// Adds the attempt and the path to an I/O error.

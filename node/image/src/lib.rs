@@ -27,7 +27,7 @@ pub use archive::ExportFormat;
 pub use compress::Limits;
 pub use digest::{Digest, Hasher};
 pub use error::{Error, chain};
-pub use pull::{Auth, RegistryConfig};
+pub use pull::{Auth, OnProgress, Progress, PullError, RegistryConfig};
 pub use record::Image;
 pub use reference::Reference;
 pub use snapshot::Snapshot;

@@ -37,6 +37,11 @@ pub struct StoreConfig {
 }
 
 impl StoreConfig {
+    /// A store at `root` with the usual settings.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into(), ..Self::default() }
+    }
+
     /// Opens the store and sweeps what a crash left behind.
     pub fn open(self) -> Result<ImageStore, Error> {
         let layout = Layout::open(&self.root)?;
