@@ -1,5 +1,7 @@
 //! Kubernetes objects as data: the kinds table, defaulting, validation, selectors, patches. Pure.
 
+pub mod apply;
+pub mod convert;
 pub mod defaults;
 pub mod discovery;
 pub mod fields;
@@ -7,6 +9,7 @@ mod kinds;
 pub mod openapi;
 pub mod patch;
 pub mod path;
+pub mod protobuf;
 pub mod quantity;
 pub mod schema;
 pub mod selector;

@@ -1,0 +1,256 @@
+//! Comparing, merging and pruning objects along their schema.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::set::Set;
+use crate::schema::{Cardinality, Field, ListType, Message, SchemaRef, Type};
+
+type Node = Map<String, Value>;
+
+/// What changed between two objects.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    pub(super) added: Set,
+    pub(super) modified: Set,
+    pub(super) removed: Set,
+}
+
+impl Changes {
+    pub(super) fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
+    }
+
+    pub(super) fn exclude(&mut self, fields: &Set) {
+        for set in [&mut self.added, &mut self.modified, &mut self.removed] {
+            set.exclude(fields);
+        }
+    }
+}
+
+/// How a value merges.
+#[derive(Clone, Copy)]
+enum Shape {
+    Leaf,
+    Struct(SchemaRef),
+    /// A map whose values have the field's element type.
+    Map(&'static Field),
+    /// A list of elements with keys.
+    Keyed(&'static Field),
+    /// A list of distinct scalars.
+    Distinct,
+}
+
+fn shape(field: &'static Field) -> Shape {
+    if field.is_atomic() {
+        return Shape::Leaf;
+    }
+    match field.cardinality {
+        Cardinality::One => element(field),
+        Cardinality::Map => Shape::Map(field),
+        Cardinality::List => match field.list_type() {
+            ListType::Atomic => Shape::Leaf,
+            ListType::Set => Shape::Distinct,
+            ListType::Map => Shape::Keyed(field),
+        },
+    }
+}
+
+/// Shape of one element of a field.
+fn element(field: &'static Field) -> Shape {
+    match field.ty {
+        Type::Message(index) => {
+            let schema = Message::at(index);
+            if schema.atomic { Shape::Leaf } else { Shape::Struct(schema) }
+        }
+        _ => Shape::Leaf,
+    }
+}
+
+/// The path element of a keyed list's item; keys that are absent take their declared default.
+fn key_of(field: &'static Field, item: &Value) -> String {
+    let schema = field.message();
+    let mut keys = Map::new();
+    for key in field.keys {
+        let value = item.get(*key).filter(|v| !v.is_null()).cloned();
+        let default = || schema?.field(key).and_then(|f| serde_json::from_str(f.default).ok());
+        if let Some(value) = value.or_else(default) {
+            keys.insert((*key).to_owned(), value);
+        }
+    }
+    format!("k:{}", Value::Object(keys))
+}
+
+fn entries(shape: Shape, value: &Value) -> Vec<(String, Shape, &Value)> {
+    match (shape, value) {
+        (Shape::Struct(schema), Value::Object(map)) => map
+            .iter()
+            .map(|(k, v)| (format!("f:{k}"), schema.field(k).map_or(Shape::Leaf, self::shape), v))
+            .collect(),
+        (Shape::Map(field), Value::Object(map)) => {
+            map.iter().map(|(k, v)| (format!("f:{k}"), element(field), v)).collect()
+        }
+        (Shape::Keyed(field), Value::Array(items)) => {
+            items.iter().map(|v| (key_of(field, v), element(field), v)).collect()
+        }
+        (Shape::Distinct, Value::Array(items)) => {
+            items.iter().map(|v| (format!("v:{v}"), Shape::Leaf, v)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn is_hollow(value: Option<&Value>) -> bool {
+    match value {
+        None | Some(Value::Null) => true,
+        Some(Value::Object(map)) => map.is_empty(),
+        Some(Value::Array(items)) => items.is_empty(),
+        Some(_) => false,
+    }
+}
+
+/// What changes when `old` becomes `new`; managedFields do not count.
+pub(super) fn compare(schema: SchemaRef, old: &Value, new: &Value) -> Changes {
+    let mut sides = Sides::default();
+    compare_parts(Shape::Struct(schema), Some(old), Some(new), &mut sides);
+    let [added, modified, removed] = [sides.added, sides.modified, sides.removed].map(Set::of);
+    let mut changes = Changes { added, modified, removed };
+    changes.exclude(&Set::from_json(json!({"f:metadata": {"f:managedFields": {}}})));
+    changes
+}
+
+#[derive(Default)]
+struct Sides {
+    added: Node,
+    modified: Node,
+    removed: Node,
+}
+
+/// Compares the children of two values of one shape.
+fn compare_parts(shape: Shape, old: Option<&Value>, new: Option<&Value>, out: &mut Sides) {
+    let mut pairs: BTreeMap<String, (Shape, Option<&Value>, Option<&Value>)> = BTreeMap::new();
+    for (key, shape, value) in old.map(|v| entries(shape, v)).unwrap_or_default() {
+        pairs.insert(key, (shape, Some(value), None));
+    }
+    for (key, shape, value) in new.map(|v| entries(shape, v)).unwrap_or_default() {
+        pairs.entry(key).or_insert((shape, None, None)).2 = Some(value);
+    }
+    for (key, (shape, old, new)) in pairs {
+        if old != new {
+            compare_value(key, shape, old, new, out);
+        }
+    }
+}
+
+fn compare_value(key: String, shape: Shape, old: Option<&Value>, new: Option<&Value>, out: &mut Sides) {
+    let leaf = matches!(shape, Shape::Leaf) || is_hollow(old) && is_hollow(new);
+    let mut below = Sides::default();
+    if !leaf {
+        compare_parts(shape, old, new, &mut below);
+    }
+    let (added, removed) = (old.is_none(), new.is_none());
+    Set::attach(&mut out.added, key.clone(), below.added, added);
+    Set::attach(&mut out.removed, key.clone(), below.removed, removed);
+    Set::attach(&mut out.modified, key, below.modified, leaf && !added && !removed);
+}
+
+/// The fields a configuration names.
+pub(super) fn field_set(schema: SchemaRef, value: &Value) -> Set {
+    Set::of(fields_of(Shape::Struct(schema), value))
+}
+
+fn fields_of(shape: Shape, value: &Value) -> Node {
+    let mut out = Node::new();
+    for (key, below, value) in entries(shape, value) {
+        let named = !matches!(shape, Shape::Struct(_));
+        let member = named
+            || matches!(below, Shape::Leaf)
+            || value.is_null()
+            || value.as_object().is_some_and(Map::is_empty);
+        let children = if matches!(below, Shape::Leaf) { Node::new() } else { fields_of(below, value) };
+        Set::attach(&mut out, key, children, member);
+    }
+    out
+}
+
+/// The live object with the configuration laid over it.
+pub(super) fn merge(schema: SchemaRef, live: &Value, config: &Value) -> Value {
+    merge_value(Shape::Struct(schema), live, config)
+}
+
+fn merge_value(shape: Shape, live: &Value, config: &Value) -> Value {
+    match (shape, live, config) {
+        (Shape::Struct(_) | Shape::Map(_), Value::Object(old), Value::Object(new)) => {
+            let mut out = old.clone();
+            for (key, value) in new {
+                let below = match shape {
+                    Shape::Struct(schema) => schema.field(key).map_or(Shape::Leaf, self::shape),
+                    Shape::Map(field) => element(field),
+                    _ => Shape::Leaf,
+                };
+                let merged = old.get(key).map_or_else(|| value.clone(), |was| merge_value(below, was, value));
+                out.insert(key.clone(), merged);
+            }
+            Value::Object(out)
+        }
+        (Shape::Keyed(_) | Shape::Distinct, Value::Array(old), Value::Array(_)) => {
+            let olds = entries(shape, live);
+            let news = entries(shape, config);
+            let place = |key: &str| olds.iter().position(|(k, ..)| k == key);
+            let mut others = olds.iter().filter(|(k, ..)| !news.iter().any(|(n, ..)| n == k)).peekable();
+            let mut out = Vec::with_capacity(old.len() + news.len());
+            for (key, below, value) in &news {
+                let at = place(key);
+                while let Some((other, _, kept)) = others.peek() {
+                    if at.is_none_or(|a| place(other).is_none_or(|o| o > a)) {
+                        break;
+                    }
+                    out.push((*kept).clone());
+                    others.next();
+                }
+                out.push(at.map_or_else(|| (*value).clone(), |a| merge_value(*below, olds[a].2, value)));
+            }
+            out.extend(others.map(|(_, _, kept)| (*kept).clone()));
+            Value::Array(out)
+        }
+        _ => config.clone(),
+    }
+}
+
+/// Removes from the object what `given_up` names and nobody owns any more.
+pub(super) fn remove(schema: SchemaRef, object: &mut Value, given_up: &Set, owned: &Set) {
+    remove_parts(Shape::Struct(schema), object, given_up.node(), owned.node());
+}
+
+fn remove_parts(shape: Shape, value: &mut Value, given_up: &Node, owned: &Node) {
+    let nothing = Node::new();
+    // Tells whether the child goes; otherwise prunes below it.
+    let leaves = |key: &str, below: Shape, child: &mut Value| {
+        let Some(given) = Set::below(given_up, key) else { return false };
+        let kept = Set::below(owned, key);
+        let named = key.starts_with("f:") || given.is_empty() || given.contains_key(".");
+        if kept.is_none() && named {
+            return true;
+        }
+        remove_parts(below, child, &given, kept.as_ref().unwrap_or(&nothing));
+        false
+    };
+    match (shape, value) {
+        (Shape::Struct(schema), Value::Object(map)) => {
+            map.retain(|k, v| {
+                !leaves(&format!("f:{k}"), schema.field(k).map_or(Shape::Leaf, self::shape), v)
+            });
+        }
+        (Shape::Map(field), Value::Object(map)) => {
+            map.retain(|k, v| !leaves(&format!("f:{k}"), element(field), v))
+        }
+        (Shape::Keyed(field), Value::Array(items)) => {
+            items.retain_mut(|v| !leaves(&key_of(field, v), element(field), v))
+        }
+        (Shape::Distinct, Value::Array(items)) => {
+            items.retain_mut(|v| !leaves(&format!("v:{v}"), Shape::Leaf, v))
+        }
+        _ => {}
+    }
+}

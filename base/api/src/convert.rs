@@ -1,0 +1,61 @@
+//! Two views of one object: events of the legacy group and of `events.k8s.io`, stored as the former.
+
+use serde_json::{Map, Value};
+
+const RENAMED: [(&str, &str); 8] = [
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+    ("apiVersion", "apiVersion"),
+];
+
+fn rename(event: &mut Value, api_version: &str, forward: bool) {
+    let Value::Object(map) = event else { return };
+    let mut out = Map::new();
+    for (key, value) in std::mem::take(map) {
+        let found = RENAMED.iter().find(|(core, new)| if forward { *core == key } else { *new == key });
+        let name = found.map(|(core, new)| (if forward { *new } else { *core }).to_owned());
+        out.insert(name.unwrap_or(key), value);
+    }
+    if out.contains_key("apiVersion") {
+        out.insert("apiVersion".to_owned(), api_version.into());
+    }
+    *map = out;
+}
+
+/// Turns an `events.k8s.io/v1` event into the stored `v1` form.
+pub fn event_to_core(event: &mut Value) {
+    rename(event, "v1", false);
+}
+
+/// Turns a stored `v1` event into its `events.k8s.io/v1` form.
+pub fn event_from_core(event: &mut Value) {
+    rename(event, "events.k8s.io/v1", true);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn events_keep_everything_in_both_views() {
+        let core = json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "involvedObject": {"name": "p"}, "message": "m",
+            "source": {"component": "c"}, "firstTimestamp": null, "lastTimestamp": null, "count": 2, "reportingComponent": "r",
+            "reportingInstance": "i", "reason": "x", "type": "Normal", "eventTime": null,
+        });
+        let mut view = core.clone();
+        event_from_core(&mut view);
+        assert_eq!(view["apiVersion"], "events.k8s.io/v1");
+        assert_eq!((view["regarding"]["name"].as_str(), view["note"].as_str()), (Some("p"), Some("m")));
+        let kind = crate::by_resource("events.k8s.io", "v1", "events").unwrap();
+        assert!(crate::strict::conform(kind, &mut view.clone()).unwrap().is_empty());
+        event_to_core(&mut view);
+        assert_eq!(view, core);
+    }
+}
