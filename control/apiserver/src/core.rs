@@ -73,7 +73,7 @@ pub(crate) fn is_converted(kind: &Kind) -> bool {
 /// Turns the stored shape into the one of `kind`.
 pub(crate) fn to_version(kind: &Kind, object: &mut Value) {
     if is_converted(kind) {
-        crate::pending::convert::event_from_core(object);
+        podwire_api::convert::event_from_core(object);
         object["apiVersion"] = kind.api_version().into();
     }
 }
@@ -81,7 +81,7 @@ pub(crate) fn to_version(kind: &Kind, object: &mut Value) {
 /// Turns an object of `kind` into the stored shape.
 pub(crate) fn to_stored(kind: &Kind, object: &mut Value) {
     if is_converted(kind) {
-        crate::pending::convert::event_to_core(object);
+        podwire_api::convert::event_to_core(object);
     }
 }
 

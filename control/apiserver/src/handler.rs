@@ -26,7 +26,7 @@ use podwire_api::Kind;
 use crate::body::{Body, Response};
 use crate::core::Core;
 use crate::identity::Identity;
-use crate::negotiate::{self, Encoding, Representation};
+use crate::negotiate::{self, Encoding, Representation, Shape};
 use crate::query::Query;
 use crate::request::ResourceInfo;
 use crate::service::read_body;
@@ -54,8 +54,8 @@ pub(crate) struct Call {
 impl Call {
     /// The representation the client wants.
     pub(crate) fn representation(&self) -> Result<Representation> {
-        negotiate::choose(&self.parts.headers, self.query.get("pretty"), |encoding, _| {
-            encoding != Encoding::Protobuf
+        negotiate::choose(&self.parts.headers, self.query.get("pretty"), |encoding, shape| {
+            shape == Shape::Object || encoding != Encoding::Protobuf
         })
     }
 

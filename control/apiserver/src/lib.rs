@@ -19,7 +19,6 @@ mod extract;
 mod handler;
 mod identity;
 mod negotiate;
-mod pending;
 pub mod pki;
 mod query;
 mod request;

@@ -1,6 +1,6 @@
 //! The objects every cluster has from the first moment.
 
-use crate::pending::apply;
+use podwire_api::apply;
 use serde_json::{Value, json};
 
 use super::create::Insert;

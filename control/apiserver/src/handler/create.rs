@@ -1,8 +1,8 @@
 //! Creating objects.
 
-use crate::pending::apply;
 use bytes::Bytes;
 use http::StatusCode;
+use podwire_api::apply;
 use podwire_api::validate;
 use podwire_api::{Kind, defaults, strategy};
 use podwire_store::{Guard, KeyValue, Op, Outcome};
@@ -92,11 +92,12 @@ impl Insert<'_> {
             return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", message));
         }
         defaults::apply(kind, &mut object);
+        // Fields that admission adds belong to nobody, so the books are kept before it.
+        self.track(&mut object);
         let generated = name_it(&mut object);
         admission::create(self.core, self.identity, kind, &mut object).await?;
         fill_metadata(&mut object);
         strategy::prepare_create(kind, &mut object);
-        self.track(&mut object);
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let errors = validate::create(kind, &object);
         if !errors.is_empty() {

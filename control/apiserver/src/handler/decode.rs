@@ -1,7 +1,7 @@
 //! From the bytes of a body to an object of the expected kind, or upstream's words about why not.
 
-use crate::pending::protobuf;
 use bytes::Bytes;
+use podwire_api::protobuf;
 use podwire_api::{Kind, strict};
 use serde_json::Value;
 

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::pending::protobuf;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::BytesMut;
 use http::StatusCode;
 use podwire_api::Kind;
+use podwire_api::protobuf;
 use podwire_api::selector::{FieldSelector, LabelSelector};
 use podwire_api::validate::{Cause, FieldError};
 use serde_json::{Map, Value, json};
@@ -350,8 +350,11 @@ fn render_list(call: &Call, rep: Representation, listed: &Listed) -> Result<Resp
             Ok(respond(StatusCode::OK, "application/json", plain_list(kind, &metadata, listed)))
         }
         (Shape::Object, Encoding::Protobuf) => {
-            let items: Vec<Vec<u8>> =
-                listed.entries.iter().map(|e| protobuf::encode_raw(kind, &decoded(kind, e))).collect();
+            let items: Vec<Vec<u8>> = listed
+                .entries
+                .iter()
+                .map(|e| protobuf::encode_message(kind.schema, &decoded(kind, e)))
+                .collect();
             let bytes = protobuf::encode_list(kind, &metadata, items.iter().map(Vec::as_slice));
             Ok(respond(StatusCode::OK, PROTOBUF, bytes))
         }

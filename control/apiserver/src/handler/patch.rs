@@ -1,8 +1,8 @@
 //! Patches: JSON, merge, strategic merge, and server-side apply.
 
-use crate::pending::apply;
 use bytes::Bytes;
 use http::StatusCode;
+use podwire_api::apply;
 use podwire_api::validate::{Cause, FieldError};
 use podwire_api::{Kind, patch, strict};
 use serde_json::Value;
@@ -288,22 +288,17 @@ fn prepare_applied(call: &mut Call, options: &WriteOptions, body: &mut Value) ->
 }
 
 fn apply_error(error: apply::ApplyError) -> ApiError {
+    let text = error.to_string();
     match error {
         apply::ApplyError::Conflicts(conflicts) => {
-            let lines: Vec<String> =
-                conflicts.iter().map(|c| format!("conflict with {}: {}", c.manager, c.field)).collect();
-            let text = match lines.as_slice() {
-                [one] => format!("Apply failed with 1 conflict: {one}"),
-                many => format!("Apply failed with {} conflicts: {}", many.len(), many.join("\n")),
-            };
-            let mut status = ApiError::new(StatusCode::CONFLICT, "Conflict", text);
-            for c in &conflicts {
-                status =
-                    status.cause("FieldManagerConflict", &format!("conflict with {}", c.manager), &c.field);
-            }
-            status
+            let status = ApiError::new(StatusCode::CONFLICT, "Conflict", text);
+            conflicts.iter().fold(status, |status, conflict| {
+                let message = format!("conflict with {}", conflict.manager);
+                status.cause("FieldManagerConflict", &message, &conflict.field)
+            })
         }
-        apply::ApplyError::Invalid(text) => ApiError::bad_request(text),
+        apply::ApplyError::BadRequest(text) => ApiError::bad_request(text),
+        apply::ApplyError::Typed(text) => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", text),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Objects in the representation the client asked for.
 
-use crate::pending::protobuf;
 use bytes::BytesMut;
 use http::StatusCode;
+use podwire_api::protobuf;
 use podwire_api::{Kind, table};
 use podwire_store::KeyValue;
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 //! Replacing objects, whole or in part: the read, change, compare-and-swap loop all updates share.
 
-use crate::pending::apply;
 use bytes::Bytes;
 use http::StatusCode;
+use podwire_api::apply;
 use podwire_api::validate;
 use podwire_api::validate::{Cause, FieldError};
 use podwire_api::{Kind, defaults, strategy};
@@ -184,6 +184,9 @@ impl<'a> Change<'a> {
         self.check_uid(&new, old)?;
         keep_system_fields(&mut new, old);
         defaults::apply(kind, &mut new);
+        if !self.applied {
+            self.track(&mut new, old);
+        }
         match self.part {
             Part::Main => strategy::prepare_update(kind, &mut new, old),
             Part::Status => strategy::prepare_status_update(kind, &mut new, old),
@@ -207,9 +210,6 @@ impl<'a> Change<'a> {
         };
         if !errors.is_empty() {
             return Err(ApiError::invalid(kind, self.name, &errors));
-        }
-        if !self.applied {
-            self.track(&mut new, old);
         }
         Ok(new)
     }
@@ -317,9 +317,17 @@ fn keep_system_fields(new: &mut Value, old: &Value) {
     }
 }
 
+/// Takes over what is written about field owners.
+fn keep_owners(out: &mut Value, new: &Value) {
+    if let Some(owners) = new["metadata"].get("managedFields") {
+        out["metadata"]["managedFields"] = owners.clone();
+    }
+}
+
 /// The old object with one part of the new one.
 fn graft(old: &Value, new: &Value, path: &[&str; 2]) -> Value {
     let mut out = old.clone();
+    keep_owners(&mut out, new);
     match (new[path[0]].get(path[1]), out[path[0]].as_object_mut()) {
         (Some(part), _) => out[path[0]][path[1]] = part.clone(),
         (None, Some(parent)) => {
@@ -333,6 +341,7 @@ fn graft(old: &Value, new: &Value, path: &[&str; 2]) -> Value {
 /// The old pod with the resources of the new one.
 fn resized(old: &Value, new: &Value) -> Value {
     let mut out = old.clone();
+    keep_owners(&mut out, new);
     for list in ["containers", "initContainers"] {
         let wanted = new["spec"][list].as_array().cloned().unwrap_or_default();
         for container in out["spec"].get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {

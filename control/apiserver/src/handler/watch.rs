@@ -5,12 +5,12 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::pending::protobuf;
 use bytes::{Bytes, BytesMut};
 use futures::stream;
 use http::{HeaderValue, StatusCode};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
+use podwire_api::protobuf;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 

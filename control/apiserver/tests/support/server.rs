@@ -1,5 +1,9 @@
 //! A real API server on a real store in a folder of its own, and ways to talk to it.
-#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "each test file uses its own part, and fails where it unwraps"
+)]
 
 use std::sync::Arc;
 
@@ -12,12 +16,12 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 /// A running server; stop it with [`Server::stop`].
-pub struct Server {
-    pub dir: Arc<tempfile::TempDir>,
-    pub store: Embedded,
-    pub admin: ApiService,
-    pub url: String,
-    pub pki: Arc<podwire_apiserver::pki::Pki>,
+pub(crate) struct Server {
+    pub(crate) dir: Arc<tempfile::TempDir>,
+    pub(crate) store: Embedded,
+    pub(crate) admin: ApiService,
+    pub(crate) url: String,
+    pub(crate) pki: Arc<podwire_apiserver::pki::Pki>,
     anonymous: ApiService,
     shutdown: CancellationToken,
     running: tokio::task::JoinHandle<()>,
@@ -26,18 +30,18 @@ pub struct Server {
 
 /// An answer with its body read.
 #[derive(Debug)]
-pub struct Answer {
-    pub code: u16,
-    pub headers: http::HeaderMap,
-    pub body: Value,
-    pub text: String,
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    pub(crate) headers: http::HeaderMap,
+    pub(crate) body: Value,
+    pub(crate) text: String,
 }
 
-pub async fn start() -> Server {
+pub(crate) async fn start() -> Server {
     start_in(Arc::new(tempfile::tempdir().unwrap())).await
 }
 
-pub async fn start_in(dir: Arc<tempfile::TempDir>) -> Server {
+pub(crate) async fn start_in(dir: Arc<tempfile::TempDir>) -> Server {
     let store = EmbeddedConfig::new(dir.path().join("store")).open().unwrap();
     let config = Config::new(Arc::new(store.clone()), dir.path().join("pki"), "127.0.0.1:0".parse().unwrap());
     let server: ApiServer = config.build().await.unwrap();
@@ -55,27 +59,27 @@ pub async fn start_in(dir: Arc<tempfile::TempDir>) -> Server {
 }
 
 impl Server {
-    pub async fn stop(self) -> Arc<tempfile::TempDir> {
+    pub(crate) async fn stop(self) -> Arc<tempfile::TempDir> {
         self.shutdown.cancel();
         self.running.await.unwrap();
         self.store.close().await;
         self.dir
     }
 
-    pub fn kube(&self) -> kube::Client {
+    pub(crate) fn kube(&self) -> kube::Client {
         kube::Client::new(self.admin.clone(), "default")
     }
 
-    pub fn as_user(&self, name: &str) -> ApiService {
+    pub(crate) fn as_user(&self, name: &str) -> ApiService {
         self.others.iter().find(|(other, _)| other == name).unwrap().1.clone()
     }
 
-    pub fn nobody(&self) -> ApiService {
+    pub(crate) fn nobody(&self) -> ApiService {
         self.anonymous.clone()
     }
 
     /// A client over TLS with a certificate of its own.
-    pub async fn remote(&self, user: &str, groups: &[&str]) -> kube::Client {
+    pub(crate) async fn remote(&self, user: &str, groups: &[&str]) -> kube::Client {
         let pair = self.pki.issue_client(user, groups).unwrap();
         let text = self.pki.kubeconfig(&self.url, user, &pair);
         let config = kube::config::Kubeconfig::from_yaml(&text).unwrap();
@@ -83,29 +87,29 @@ impl Server {
         kube::Client::try_from(config).unwrap()
     }
 
-    pub async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
         send(&self.admin, "GET", path, &[], "").await
     }
 
-    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
         send(&self.admin, "POST", path, &[("content-type", "application/json")], body.to_string()).await
     }
 
-    pub async fn put(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Answer {
         send(&self.admin, "PUT", path, &[("content-type", "application/json")], body.to_string()).await
     }
 
-    pub async fn patch(&self, path: &str, media: &str, body: &Value) -> Answer {
+    pub(crate) async fn patch(&self, path: &str, media: &str, body: &Value) -> Answer {
         send(&self.admin, "PATCH", path, &[("content-type", media)], body.to_string()).await
     }
 
-    pub async fn delete(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn delete(&self, path: &str, body: &Value) -> Answer {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         send(&self.admin, "DELETE", path, &[("content-type", "application/json")], body).await
     }
 }
 
-pub async fn send(
+pub(crate) async fn send(
     service: &ApiService,
     method: &str,
     path: &str,
@@ -120,7 +124,7 @@ pub async fn send(
     Answer { code: parts.status.as_u16(), headers: parts.headers, body, text }
 }
 
-pub async fn raw(
+pub(crate) async fn raw(
     service: &ApiService,
     method: &str,
     path: &str,
@@ -136,20 +140,20 @@ pub async fn raw(
 }
 
 /// A watch that is read event by event.
-pub struct Watch {
+pub(crate) struct Watch {
     body: podwire_apiserver::Body,
     buffer: Vec<u8>,
 }
 
 impl Watch {
-    pub async fn open(service: &ApiService, path: &str) -> Self {
+    pub(crate) async fn open(service: &ApiService, path: &str) -> Self {
         let response = raw(service, "GET", path, &[], "").await;
         assert_eq!(response.status(), 200);
         Self { body: response.into_body(), buffer: Vec::new() }
     }
 
     /// The next event, `None` at the end of the stream; a minute of silence fails the test.
-    pub async fn next(&mut self) -> Option<Value> {
+    pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
@@ -165,7 +169,7 @@ impl Watch {
     }
 
     /// Type, name and version of the next event.
-    pub async fn brief(&mut self) -> (String, String, u64) {
+    pub(crate) async fn brief(&mut self) -> (String, String, u64) {
         let event = self.next().await.expect("the watch goes on");
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let metadata = &event["object"]["metadata"];
@@ -174,6 +178,6 @@ impl Watch {
     }
 }
 
-pub fn version(object: &Value) -> u64 {
+pub(crate) fn version(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }
