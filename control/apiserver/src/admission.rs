@@ -78,10 +78,13 @@ async fn namespace_exists(core: &Core, kind: &'static Kind, object: &Value) -> R
         return Ok(());
     }
     let namespaces = core::kind("", "v1", "namespaces");
-    let key = core::key(namespaces, "", namespace);
-    let terminating = match core.caches.of(namespaces).get(&key) {
-        Some(entry) => entry.field("status.phase") == Some("Terminating"),
-        None => core.object(namespaces, "", namespace).await?["metadata"]["deletionTimestamp"].is_string(),
+    let stored = core.stored(namespaces, "", namespace).await?;
+    // The cache may lag behind the store by a moment, in which a namespace can begin to go.
+    let terminating = match core.caches.of(namespaces).get(&stored.key) {
+        Some(entry) if entry.revision == stored.mod_revision => {
+            entry.field("status.phase") == Some("Terminating")
+        }
+        _ => core::read(namespaces, &stored)?["metadata"]["deletionTimestamp"].is_string(),
     };
     if !terminating {
         return Ok(());
