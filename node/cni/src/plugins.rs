@@ -3,14 +3,22 @@
 //! Every plugin is a function from a [`Request`] to a result; all of them answer ADD, DEL, CHECK, GC and STATUS. The
 //! envelope (environment, versions, names, the namespace check) is checked here, before any of them is entered.
 
+pub mod bandwidth;
 pub mod bridge;
 pub mod exec;
+pub mod firewall;
 pub mod host_local;
 pub mod iface;
+pub mod iptables;
 pub mod loopback;
+pub mod macvlan;
 pub mod main;
 pub mod masquerade;
 pub mod portmap;
+pub mod ptp;
+pub mod static_ipam;
+pub mod tuning;
+pub mod veth;
 
 use serde_json::Value;
 
@@ -34,12 +42,23 @@ pub struct Plugin {
     run: Run,
 }
 
+/// From 0.3.0 on.
+const SINCE_0_3: &[&str] = SUPPORTED.split_at(2).1;
+/// From 0.4.0 on.
+const SINCE_0_4: &[&str] = SUPPORTED.split_at(4).1;
+
 /// All of our plugins.
 pub const ALL: &[Plugin] = &[
+    Plugin { name: "bandwidth", versions: SINCE_0_3, ipam: false, run: bandwidth::run },
     Plugin { name: "bridge", versions: &SUPPORTED, ipam: false, run: bridge::run },
-    Plugin { name: "loopback", versions: &SUPPORTED, ipam: false, run: loopback::run },
+    Plugin { name: "firewall", versions: SINCE_0_4, ipam: false, run: firewall::run },
     Plugin { name: "host-local", versions: &SUPPORTED, ipam: true, run: host_local::run },
+    Plugin { name: "loopback", versions: &SUPPORTED, ipam: false, run: loopback::run },
+    Plugin { name: "macvlan", versions: &SUPPORTED, ipam: false, run: macvlan::run },
     Plugin { name: "portmap", versions: &SUPPORTED, ipam: false, run: portmap::run },
+    Plugin { name: "ptp", versions: &SUPPORTED, ipam: false, run: ptp::run },
+    Plugin { name: "static", versions: &SUPPORTED, ipam: true, run: static_ipam::run },
+    Plugin { name: "tuning", versions: &SUPPORTED, ipam: false, run: tuning::run },
 ];
 
 /// The plugin of this name.

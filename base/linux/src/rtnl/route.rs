@@ -82,7 +82,7 @@ impl Route {
         Route { gateway: Some(gateway), ..Route::by_link(destination, link) }
     }
 
-    fn put(&self, m: &mut Message<'_>) {
+    fn put(&self, m: &mut Message<'_>, protocol: u8) {
         let scope = self.scope.unwrap_or(if self.gateway.is_some() { Scope::UNIVERSE } else { Scope::LINK });
         let table = self.table.unwrap_or(TABLE_MAIN);
         let ip = self.destination.addr();
@@ -90,7 +90,7 @@ impl Route {
         header[0] = family(ip);
         header[1] = self.destination.prefix_len();
         header[4] = u8::try_from(table).unwrap_or(0);
-        header[5] = PROTOCOL_BOOT;
+        header[5] = protocol;
         header[6] = scope.0;
         header[7] = TYPE_UNICAST;
         m.put(&header);
@@ -146,12 +146,14 @@ impl Route {
 impl Batch {
     /// Adds a route beside any that exists with another metric or next hop.
     pub fn add_route(&mut self, route: &Route) {
-        self.push("add route", RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, |m| route.put(m));
+        self.push("add route", RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, |m| {
+            route.put(m, PROTOCOL_BOOT);
+        });
     }
 
-    /// Removes a route.
+    /// Removes a route, whoever made it; scope 255 matches any.
     pub fn del_route(&mut self, route: &Route) {
-        self.push("remove route", RTM_DELROUTE, NLM_F_ACK, |m| route.put(m));
+        self.push("remove route", RTM_DELROUTE, NLM_F_ACK, |m| route.put(m, 0));
     }
 }
 

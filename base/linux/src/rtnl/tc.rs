@@ -26,13 +26,13 @@ const ONE: u32 = 0x0001_0000;
 /// One tick of the packet scheduler is 64 ns on every kernel since 2.6.31.
 const TICK_NANOS: u128 = 64;
 
-/// A token bucket filter, in bytes and bytes per second.
+/// A token bucket filter, as the kernel keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tbf {
     /// Bytes per second.
     pub rate: u64,
-    /// Bytes that may go at once.
-    pub burst: u32,
+    /// How long a full bucket takes to fill, in ticks.
+    pub buffer: u32,
     /// Bytes that may wait.
     pub limit: u32,
 }
@@ -58,15 +58,23 @@ fn tcmsg(link: u32, handle: u32, parent: u32, info: u32) -> [u8; TCMSG] {
 }
 
 impl Tbf {
+    /// A bucket of `burst` bytes filled with `rate` bytes per second, before which packets wait up to `latency`.
+    ///
+    /// Rounded to microseconds on the way, as others do who compare the numbers later.
+    pub fn new(rate: u64, burst: u32, latency: std::time::Duration) -> Tbf {
+        let micros = u128::from(burst) * 1_000_000 / u128::from(rate.max(1));
+        let waiting = u128::from(rate) * latency.as_micros() / 1_000_000;
+        let fit = |number: u128| u32::try_from(number).unwrap_or(u32::MAX);
+        Tbf { rate, buffer: fit(micros * 1000 / TICK_NANOS), limit: fit(waiting).saturating_add(burst) }
+    }
+
     fn put(self, m: &mut Message<'_>) {
         let rate32 = u32::try_from(self.rate).unwrap_or(u32::MAX);
-        let nanos = u128::from(self.burst) * 1_000_000_000 / u128::from(self.rate.max(1));
-        let buffer = u32::try_from(nanos / TICK_NANOS).unwrap_or(u32::MAX);
         let mut parms = Vec::with_capacity(36);
         parms.extend_from_slice(&[0; 8]);
         parms.extend_from_slice(&rate32.to_ne_bytes());
         parms.extend_from_slice(&[0; 12]);
-        for word in [self.limit, buffer, 0] {
+        for word in [self.limit, self.buffer, 0] {
             parms.extend_from_slice(&word.to_ne_bytes());
         }
         m.attr(TCA_TBF_PARMS, &parms);
@@ -77,13 +85,7 @@ impl Tbf {
 
     fn parse(parms: &[u8], rate64: Option<u64>) -> Option<Tbf> {
         let word = |at: usize| Some(u32::from_ne_bytes(parms.get(at..at + 4)?.try_into().ok()?));
-        let rate = rate64.unwrap_or(u64::from(word(8)?));
-        let nanos = u128::from(word(28)?) * TICK_NANOS;
-        Some(Tbf {
-            rate,
-            burst: u32::try_from(nanos * u128::from(rate) / 1_000_000_000).unwrap_or(u32::MAX),
-            limit: word(24)?,
-        })
+        Some(Tbf { rate: rate64.unwrap_or(u64::from(word(8)?)), limit: word(24)?, buffer: word(28)? })
     }
 }
 

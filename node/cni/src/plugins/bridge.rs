@@ -5,15 +5,15 @@
 
 pub mod conf;
 pub mod host;
+pub mod spoof;
 
 use podwire_linux::netns::Netns;
-use podwire_linux::rtnl::{Batch, Link, LinkRef, Peer, PortChange, Socket, Veth};
+use podwire_linux::rtnl::{Batch, Link, LinkRef, PortChange, Socket};
 use serde_json::Value;
 
 use self::conf::Conf;
-use super::{iface, masquerade};
+use super::{iface, masquerade, veth};
 use crate::ipam::delegate;
-use crate::names;
 use crate::spec::error::CniError;
 use crate::spec::request::{Command, Request};
 use crate::spec::result::{CniResult, Interface};
@@ -43,7 +43,8 @@ fn add(conf: &Conf, request: &Request) -> Result<CniResult, CniError> {
     let netns = Netns::open(std::path::Path::new(&request.netns))?;
     let mut socket = Socket::route()?;
     let bridge = host::ensure_bridge(&mut socket, conf)?;
-    let host_end = create_veth(&mut socket, conf, request, &netns, &bridge)?;
+    let new = veth::New { master: Some(bridge.index), mtu: conf.mtu, mac: conf.mac, network: &conf.network };
+    let host_end = veth::create(&mut socket, request, &netns, &new)?;
     match configure(conf, request, &netns, &mut socket, &bridge, &host_end) {
         Ok(result) => Ok(result),
         Err(error) => Err(undo(conf, request, &mut socket, &host_end, error)),
@@ -64,10 +65,15 @@ fn undo(
         }
         first.details.push_str(&format!("clean-up of {what} failed: {error}"));
     };
-    if conf.ip_masq
-        && let Err(error) = host::unmasquerade(conf, attachment(conf, request))
+    if let Some(masquerade) = &conf.masquerade
+        && let Err(error) = masquerade.del(attachment(conf, request), &[])
     {
         say("masquerading", error);
+    }
+    if conf.mac_spoof_check
+        && let Err(error) = spoof::del(&spoof::id(&request.container_id, &request.ifname))
+    {
+        say("rules against spoofing", error);
     }
     if let Some(kind) = &conf.ipam
         && let Err(error) = delegate::del(kind, request)
@@ -81,46 +87,6 @@ fn undo(
         _ => {}
     }
     first
-}
-
-fn create_veth(
-    socket: &mut Socket,
-    conf: &Conf,
-    request: &Request,
-    netns: &Netns,
-    bridge: &Link,
-) -> Result<Link, CniError> {
-    use std::os::fd::AsFd;
-    let alias = host::alias(&conf.network, &request.container_id, &request.ifname);
-    for _ in 0..10 {
-        let name = names::random_veth();
-        let mut batch = Batch::new();
-        batch.add_veth(&Veth {
-            name: &name,
-            up: true,
-            master: Some(bridge.index),
-            mtu: conf.mtu,
-            mac: None,
-            alias: Some(&alias),
-            peer: Peer { name: &request.ifname, netns: Some(netns.as_fd()), mac: conf.mac },
-        });
-        match socket.exchange(&mut batch) {
-            Ok(replies) => {
-                let link = replies.iter().find_map(Link::parse);
-                return link.ok_or_else(|| CniError::internal("the kernel did not describe the new veth"));
-            }
-            Err(error) if error.is_present() => {
-                if netns.run(|| Socket::route()?.link(LinkRef::Name(&request.ifname)))??.is_some() {
-                    return Err(CniError::internal(format!(
-                        "container veth name {:?} already exists in {}",
-                        request.ifname, request.netns
-                    )));
-                }
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(CniError::internal("failed to find a unique veth name"))
 }
 
 fn configure(
@@ -154,15 +120,18 @@ fn configure(
         }
         iface::apply(&plan, peer, &mut inside)
     })??;
+    if let (true, Some(mac)) = (conf.mac_spoof_check, pod_end.mac) {
+        spoof::add(&spoof::id(&request.container_id, &request.ifname), &host_end.name, mac)?;
+    }
     let bridge_mac = if conf.is_gateway {
         iface::enable_forwarding(&result)?;
         host::set_gateways(socket, conf, bridge, &result)?
     } else {
         bridge.mac
     };
-    if conf.ip_masq {
+    if let Some(masquerade) = &conf.masquerade {
         let nets: Vec<_> = result.ips.iter().map(|ip| ip.address).collect();
-        host::masquerade(conf, attachment(conf, request), &nets)?;
+        masquerade.add(attachment(conf, request), &nets)?;
     }
     host::wait_port(socket, conf, host_end)?;
     for ip in &mut result.ips {
@@ -195,10 +164,13 @@ fn del(conf: &Conf, request: &Request) -> Result<(), CniError> {
     if let Some(kind) = &conf.ipam {
         note(delegate::del(kind, request));
     }
-    if conf.ip_masq {
-        note(host::unmasquerade(conf, attachment(conf, request)));
+    if let Some(masquerade) = &conf.masquerade {
+        note(masquerade.del(attachment(conf, request), &[]));
     }
-    note(host::delete_pod_link(request));
+    if conf.mac_spoof_check {
+        note(spoof::del(&spoof::id(&request.container_id, &request.ifname)));
+    }
+    note(veth::delete(request));
     match first {
         None => Ok(()),
         Some(error) => Err(error),
@@ -229,19 +201,13 @@ fn check(conf: &Conf, request: &Request) -> Result<(), CniError> {
         }
         iface::check(&request.ifname, &result)
     })??;
-    if pod_end.mac.is_some_and(|mac| !mac.to_string().eq_ignore_ascii_case(&wanted.mac))
-        && !wanted.mac.is_empty()
-    {
-        return Err(CniError::internal(format!(
-            "interface {} has the address {} instead of {}",
-            request.ifname,
-            pod_end.mac.map(|mac| mac.to_string()).unwrap_or_default(),
-            wanted.mac
-        )));
-    }
+    iface::check_mac(&pod_end, &result)?;
     host::check(conf, &result, &pod_end)?;
-    if conf.ip_masq {
-        host::check_masquerade(conf, attachment(conf, request), result.ips_of(&request.ifname).count())?;
+    if conf.mac_spoof_check {
+        spoof::check(&spoof::id(&request.container_id, &request.ifname))?;
+    }
+    if let Some(masquerade) = &conf.masquerade {
+        masquerade.check(attachment(conf, request), result.ips_of(&request.ifname).map(|ip| ip.address))?;
     }
     Ok(())
 }
@@ -257,10 +223,10 @@ fn gc(conf: &Conf, request: &Request) -> Result<(), CniError> {
     if let Some(kind) = &conf.ipam {
         note(delegate::forward(kind, request));
     }
-    if conf.ip_masq {
-        note(host::gc_masquerade(conf, &keep));
+    if let Some(masquerade) = &conf.masquerade {
+        note(masquerade.gc(&conf.network, &keep));
     }
-    note(host::gc_links(&conf.network, &keep));
+    note(veth::gc(&conf.network, &keep));
     match first {
         None => Ok(()),
         Some(error) => Err(error),

@@ -53,12 +53,16 @@ pub fn is_ours(file: &Path) -> bool {
     type Seen = HashMap<(u64, u64, i64, u64), bool>;
     static SEEN: LazyLock<Mutex<Seen>> = LazyLock::new(Mutex::default);
     let Ok(meta) = std::fs::metadata(file) else { return false };
+    if std::fs::metadata("/proc/self/exe").is_ok_and(|own| (own.dev(), own.ino()) == (meta.dev(), meta.ino()))
+    {
+        return true;
+    }
     let key = (meta.dev(), meta.ino(), meta.mtime_nsec() ^ meta.mtime(), meta.len());
     if let Some(known) = SEEN.lock().ok().and_then(|seen| seen.get(&key).copied()) {
         return known;
     }
-    let ours = std::fs::read(file)
-        .is_ok_and(|bytes| bytes.windows(MARKER.len()).any(|window| window == MARKER.as_bytes()));
+    let ours =
+        std::fs::read(file).is_ok_and(|bytes| memchr::memmem::find(&bytes, MARKER.as_bytes()).is_some());
     if let Ok(mut seen) = SEEN.lock() {
         seen.insert(key, ours);
     }
@@ -106,14 +110,21 @@ fn spawn(command: &mut std::process::Command) -> std::io::Result<Child> {
     command.spawn()
 }
 
-struct Output {
-    ok: bool,
+/// What an executed program left.
+pub(crate) struct Output {
+    pub(crate) ok: bool,
     status: String,
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
 }
 
-fn finish(mut child: Child, kind: &str, input: &[u8], timeout: Duration) -> Result<Output, CniError> {
+/// Feeds a child and waits for it; kills its group when it takes too long.
+pub(crate) fn finish(
+    mut child: Child,
+    kind: &str,
+    input: &[u8],
+    timeout: Duration,
+) -> Result<Output, CniError> {
     let pid = Pid::from_child(&child);
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let ended = std::thread::scope(|scope| {

@@ -154,6 +154,21 @@ pub fn check(name: &str, result: &CniResult) -> Result<Link, CniError> {
     Ok(link)
 }
 
+/// Whether the pod's interface has the hardware address of the result.
+pub fn check_mac(link: &Link, result: &CniResult) -> Result<(), CniError> {
+    let wanted = result
+        .container_interface(&link.name)
+        .ok_or_else(|| CniError::internal(format!("prevResult has no interface {}", link.name)))?;
+    let found = link.mac.map(|mac| mac.to_string()).unwrap_or_default();
+    if wanted.mac.is_empty() || wanted.mac.eq_ignore_ascii_case(&found) {
+        return Ok(());
+    }
+    Err(CniError::internal(format!(
+        "interface {} has the address {found} instead of {}",
+        link.name, wanted.mac
+    )))
+}
+
 fn check_addresses(socket: &mut Socket, link: &Link, result: &CniResult) -> Result<(), CniError> {
     let found = socket.addresses(link.index)?;
     for ip in result.ips_of(&link.name) {

@@ -30,7 +30,7 @@ pub struct Answer {
 }
 
 /// The largest configuration read: far more than any real one.
-const LARGEST: usize = 16 << 20;
+pub const LARGEST: usize = 16 << 20;
 
 /// Serves one call of a plugin program.
 pub fn main(call: &mut Call<'_>) -> Answer {

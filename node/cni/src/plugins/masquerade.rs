@@ -1,14 +1,17 @@
 //! Masquerading: traffic of a pod that leaves its network takes the node's address.
 //!
-//! Rules are the reference plugin's: one per address in `masq_checks`, found again by the hashes in their comment, so
-//! that DEL needs neither the address nor the namespace.
+//! Rules are the reference plugin's, in nf_tables one per address in `masq_checks`, found again by the hashes in their
+//! comment, or in iptables a chain named by a hash; so DEL needs neither the address nor the namespace. Adding is done in
+//! the backend the configuration names; removing in both, as the configuration may have been another one at ADD.
 
 use ipnet::IpNet;
 use podwire_linux::nft::expr::{Side, address, nfproto};
 use podwire_linux::nft::{Base, CmpOp, Expr, Family, Hook, Socket, Table, Transaction, Verdict};
 
+use super::iptables::{self, Iptables, Script};
 use crate::names;
 use crate::spec::error::CniError;
+use crate::spec::json::Object;
 
 /// The table of the reference plugin.
 pub const TABLE: &str = "cni_plugins_masquerade";
@@ -25,12 +28,157 @@ pub struct Attachment<'a> {
     pub container: &'a str,
 }
 
+/// How to masquerade.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conf {
+    /// `iptables` or `nftables`; unnamed is what the reference plugin would pick.
+    pub backend: Option<String>,
+    /// The nf_tables table. Ours: lets several instances share a machine.
+    pub table: String,
+}
+
+impl Conf {
+    /// Reads `ipMasq` and what goes with it; `None` when it is off.
+    pub fn parse(object: &Object<'_>) -> Result<Option<Conf>, CniError> {
+        let backend = object.text("ipMasqBackend")?.map(str::to_owned);
+        if let Some(other) = backend.as_deref().filter(|name| !["iptables", "nftables"].contains(name)) {
+            return Err(CniError::config(format!("unknown ipmasq backend {other:?}")));
+        }
+        let table = object.text("ipMasqTable")?.unwrap_or(TABLE).to_owned();
+        Ok(object.bool("ipMasq")?.unwrap_or(false).then_some(Conf { backend, table }))
+    }
+
+    fn by_iptables(&self) -> bool {
+        match self.backend.as_deref() {
+            Some(name) => name == "iptables",
+            None => iptables::works(),
+        }
+    }
+
+    /// Whether iptables may hold rules of ours: not when the configuration is one we wrote ourselves.
+    fn cleans_iptables(&self) -> bool {
+        self.table == TABLE
+    }
+
+    /// Masquerades these addresses.
+    pub fn add(&self, who: Attachment<'_>, nets: &[IpNet]) -> Result<(), CniError> {
+        if self.by_iptables() { add_iptables(who, nets) } else { add(&self.table, who, nets) }
+    }
+
+    /// Removes what masquerades an attachment.
+    pub fn del(&self, who: Attachment<'_>, _nets: &[IpNet]) -> Result<(), CniError> {
+        let nft = del(&self.table, who);
+        if self.cleans_iptables() {
+            remove_chains(&[names::chain_name("CNI-", who.network, who.container)])?;
+        }
+        nft
+    }
+
+    /// Removes what masquerades attachments that are gone.
+    pub fn gc(&self, network: &str, keep: &[(String, String)]) -> Result<(), CniError> {
+        let nft = gc(&self.table, network, keep);
+        if self.cleans_iptables() {
+            gc_iptables(network, keep)?;
+        }
+        nft
+    }
+
+    /// Whether these addresses are masqueraded.
+    pub fn check(&self, who: Attachment<'_>, nets: impl Iterator<Item = IpNet>) -> Result<(), CniError> {
+        let nets: Vec<IpNet> = nets.collect();
+        if self.by_iptables() {
+            return check_iptables(who, &nets);
+        }
+        let found = count(&self.table, who)?;
+        if found >= nets.len() {
+            return Ok(());
+        }
+        Err(CniError::internal(format!(
+            "{found} of {} masquerade rules of {} are there",
+            nets.len(),
+            who.container
+        )))
+    }
+}
+
+fn add_iptables(who: Attachment<'_>, nets: &[IpNet]) -> Result<(), CniError> {
+    let chain = names::chain_name("CNI-", who.network, who.container);
+    let comment = names::comment(who.network, who.container);
+    for v6 in [false, true] {
+        let mut of_family = nets.iter().filter(|net| net.addr().is_ipv6() == v6).peekable();
+        if of_family.peek().is_none() {
+            continue;
+        }
+        let tool = Iptables::require(v6)?;
+        let saved = tool.save("nat")?;
+        let mut script = saved.removal(std::slice::from_ref(&chain));
+        script.fresh_chain(&chain);
+        let multicast = if v6 { "ff00::/8" } else { "224.0.0.0/4" };
+        for net in of_family {
+            let (inside, source) = (net.to_string(), net.addr().to_string());
+            let note = ["-m", "comment", "--comment", &comment];
+            script.rule("-A", &chain, &[&["-d", &inside, "-j", "ACCEPT"], note.as_slice()].concat());
+            script.rule(
+                "-A",
+                &chain,
+                &[&["!", "-d", multicast, "-j", "MASQUERADE"], note.as_slice()].concat(),
+            );
+            script.rule("-A", "POSTROUTING", &[&["-s", &source, "-j", &chain], note.as_slice()].concat());
+        }
+        tool.restore(&script)?;
+    }
+    Ok(())
+}
+
+fn check_iptables(who: Attachment<'_>, nets: &[IpNet]) -> Result<(), CniError> {
+    let chain = names::chain_name("CNI-", who.network, who.container);
+    for net in nets {
+        let saved = Iptables::require(net.addr().is_ipv6())?.save("nat")?;
+        let source = format!("-s {}", IpNet::from(net.addr()));
+        if !saved.has_rule("POSTROUTING", &[&source, &format!("-j {chain}")])
+            || !saved.has_rule(&chain, &["-j MASQUERADE"])
+        {
+            return Err(CniError::internal(format!("{} is not masqueraded", net.addr())));
+        }
+    }
+    Ok(())
+}
+
+/// Removes iptables chains of ours, in both families.
+fn remove_chains(chains: &[String]) -> Result<(), CniError> {
+    for tool in [false, true].into_iter().filter_map(Iptables::find) {
+        // Ignored: a family whose table cannot be read holds no rules of ours.
+        let Ok(saved) = tool.save("nat") else { continue };
+        tool.restore(&saved.removal(chains))?;
+    }
+    Ok(())
+}
+
+/// Chains do not tell their network, but the comments of their rules do.
+fn gc_iptables(network: &str, keep: &[(String, String)]) -> Result<(), CniError> {
+    let kept: Vec<String> = keep.iter().map(|(id, _)| names::chain_name("CNI-", network, id)).collect();
+    let ours = iptables::quote(&names::comment(network, ""));
+    let ours = ours.trim_end_matches(['"', '\\']).to_owned();
+    for tool in [false, true].into_iter().filter_map(Iptables::find) {
+        let Ok(saved) = tool.save("nat") else { continue };
+        let stale: Vec<String> = saved
+            .chains("CNI-")
+            .filter(|chain| chain.len() == 28 && !kept.iter().any(|kept| kept == chain))
+            .filter(|chain| saved.rules(chain).any(|rule| rule.contains(&ours)))
+            .map(str::to_owned)
+            .collect();
+        let script: Script = saved.removal(&stale);
+        tool.restore(&script)?;
+    }
+    Ok(())
+}
+
 fn table(name: &str) -> Table<'_> {
     Table { family: Family::Inet, name }
 }
 
 /// Masquerades these addresses, in one transaction.
-pub fn add(table_name: &str, who: Attachment<'_>, nets: &[IpNet]) -> Result<(), CniError> {
+fn add(table_name: &str, who: Attachment<'_>, nets: &[IpNet]) -> Result<(), CniError> {
     let table = table(table_name);
     let mut socket = Socket::netfilter()?;
     let comment = names::masquerade_comment(who.network, who.ifname, who.container);
@@ -63,13 +211,13 @@ pub fn add(table_name: &str, who: Attachment<'_>, nets: &[IpNet]) -> Result<(), 
 }
 
 /// Removes the rules of an attachment.
-pub fn del(table_name: &str, who: Attachment<'_>) -> Result<(), CniError> {
+fn del(table_name: &str, who: Attachment<'_>) -> Result<(), CniError> {
     let prefix = names::masquerade_prefix(who.network, Some((who.ifname, who.container)));
     remove(table_name, |comment| comment.starts_with(&prefix))
 }
 
 /// Removes the rules of a network's attachments that are not in `keep`, given as (container, interface).
-pub fn gc(table_name: &str, network: &str, keep: &[(String, String)]) -> Result<(), CniError> {
+fn gc(table_name: &str, network: &str, keep: &[(String, String)]) -> Result<(), CniError> {
     let of_network = names::masquerade_prefix(network, None);
     let kept: Vec<String> =
         keep.iter().map(|(id, ifname)| names::masquerade_prefix(network, Some((ifname, id)))).collect();
@@ -79,7 +227,7 @@ pub fn gc(table_name: &str, network: &str, keep: &[(String, String)]) -> Result<
 }
 
 /// Whether the rules of an attachment are there.
-pub fn count(table_name: &str, who: Attachment<'_>) -> Result<usize, CniError> {
+fn count(table_name: &str, who: Attachment<'_>) -> Result<usize, CniError> {
     let prefix = names::masquerade_prefix(who.network, Some((who.ifname, who.container)));
     let rules = Socket::netfilter()?.nft_rules(table(table_name), Some(CHAIN))?;
     Ok(rules

@@ -25,12 +25,8 @@ pub struct Conf {
     pub is_default_gateway: bool,
     /// Take another address from the bridge.
     pub force_address: bool,
-    /// Traffic that leaves the network is masqueraded.
-    pub ip_masq: bool,
-    /// How: `iptables`, `nftables`, or what is there.
-    pub ip_masq_backend: Option<String>,
-    /// In which nf_tables table. Ours: lets several instances share a machine.
-    pub ip_masq_table: String,
+    /// How traffic that leaves the network is masqueraded, if it is.
+    pub masquerade: Option<masquerade::Conf>,
     /// Largest packet.
     pub mtu: Option<u32>,
     /// Frames may leave by the port they came in.
@@ -70,9 +66,7 @@ impl Conf {
             is_gateway: flag("isGateway")? || flag("isDefaultGateway")?,
             is_default_gateway: flag("isDefaultGateway")?,
             force_address: flag("forceAddress")?,
-            ip_masq: flag("ipMasq")?,
-            ip_masq_backend: object.text("ipMasqBackend")?.map(str::to_owned),
-            ip_masq_table: object.text("ipMasqTable")?.unwrap_or(masquerade::TABLE).to_owned(),
+            masquerade: masquerade::Conf::parse(&object)?,
             mtu: object.u32("mtu")?.filter(|mtu| *mtu > 0),
             hairpin: flag("hairpinMode")?,
             promisc: flag("promiscMode")?,
@@ -101,10 +95,7 @@ impl Conf {
         crate::spec::request::check_ifname(&self.bridge).map_err(|_| {
             CniError::config(format!("field \"bridge\": {:?} is not an interface name", self.bridge))
         })?;
-        match self.ip_masq_backend.as_deref() {
-            None | Some("iptables" | "nftables") => Ok(()),
-            Some(other) => Err(CniError::config(format!("unknown ipmasq backend {other:?}"))),
-        }
+        Ok(())
     }
 
     /// Fills gateways and default routes in.

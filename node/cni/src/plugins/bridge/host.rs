@@ -3,13 +3,11 @@
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
-use podwire_linux::netns::Netns;
 use podwire_linux::rtnl::{Batch, Bridge, Link, LinkChange, LinkRef, Mac, NewAddress, Socket, VlanRange};
 
 use super::conf::Conf;
-use crate::plugins::{iface, masquerade};
+use crate::plugins::iface;
 use crate::spec::error::{CniError, code};
-use crate::spec::request::Request;
 use crate::spec::result::CniResult;
 
 /// The bridge, made when it is absent.
@@ -23,6 +21,11 @@ pub fn ensure_bridge(socket: &mut Socket, conf: &Conf) -> Result<Link, CniError>
         match socket.exchange(&mut batch) {
             // Another ADD may have been faster.
             Err(error) if error.is_present() => {}
+            Err(error) if filtering && error.errno() == Some(rustix::io::Errno::OPNOTSUPP) => {
+                return Err(CniError::internal(format!(
+                    "could not add {name:?}: the kernel lacks VLAN filtering of bridges (CONFIG_BRIDGE_VLAN_FILTERING)"
+                )));
+            }
             Err(error) => return Err(CniError::because(format!("could not add {name:?}"), &error)),
             Ok(_) => iface::set_if_present(&format!("net/ipv6/conf/{name}/accept_ra"), "0")?,
         }
@@ -160,70 +163,6 @@ pub fn wait_port(socket: &mut Socket, conf: &Conf, port: &Link) -> Result<(), Cn
             }
             None => return Err(CniError::internal(format!("host interface {} has vanished", port.name))),
         }
-    }
-}
-
-/// Masquerades the pod's addresses.
-pub fn masquerade(conf: &Conf, who: masquerade::Attachment<'_>, nets: &[IpNet]) -> Result<(), CniError> {
-    masquerade::add(&conf.ip_masq_table, who, nets)
-}
-
-/// Removes what masquerades the pod's addresses.
-pub fn unmasquerade(conf: &Conf, who: masquerade::Attachment<'_>) -> Result<(), CniError> {
-    masquerade::del(&conf.ip_masq_table, who)
-}
-
-/// Removes the masquerading of attachments that are gone.
-pub fn gc_masquerade(conf: &Conf, keep: &[(String, String)]) -> Result<(), CniError> {
-    masquerade::gc(&conf.ip_masq_table, &conf.network, keep)
-}
-
-/// Whether the pod's addresses are masqueraded.
-pub fn check_masquerade(conf: &Conf, who: masquerade::Attachment<'_>, wanted: usize) -> Result<(), CniError> {
-    let found = masquerade::count(&conf.ip_masq_table, who)?;
-    if found >= wanted {
-        return Ok(());
-    }
-    Err(CniError::internal(format!("{found} of {wanted} masquerade rules of {} are there", who.container)))
-}
-
-/// The text by which a host veth is recognised as one of an attachment.
-pub fn alias(network: &str, container: &str, ifname: &str) -> String {
-    let mut text = format!("cni {network} {container} {ifname}");
-    text.truncate(255);
-    text
-}
-
-/// Removes host veths of a network whose attachments are not in `keep`.
-pub fn gc_links(network: &str, keep: &[(String, String)]) -> Result<(), CniError> {
-    let kept: Vec<String> = keep.iter().map(|(id, ifname)| alias(network, id, ifname)).collect();
-    let ours = format!("cni {network} ");
-    let mut socket = Socket::route()?;
-    let mut batch = Batch::new();
-    for link in socket.links()? {
-        let stale =
-            link.alias.as_ref().is_some_and(|alias| alias.starts_with(&ours) && !kept.contains(alias));
-        if stale && link.kind.as_deref() == Some("veth") {
-            batch.del_link(LinkRef::Index(link.index));
-        }
-    }
-    let refused =
-        socket.run(&mut batch)?.refusals.into_iter().find(|no| no.errno != rustix::io::Errno::NODEV);
-    refused.map_or(Ok(()), |no| Err(CniError::internal(no.to_string())))
-}
-
-/// Removes the pod's interface; a namespace or interface that is gone is fine.
-pub fn delete_pod_link(request: &Request) -> Result<(), CniError> {
-    let Some(netns) = request.netns_path().and_then(|path| Netns::open(path).ok()) else { return Ok(()) };
-    let deleted = netns.run(|| {
-        let mut batch = Batch::new();
-        batch.del_link(LinkRef::Name(&request.ifname));
-        Socket::route()?.exchange(&mut batch)
-    });
-    match deleted {
-        Ok(Err(error)) if !error.is_absent() => Err(error.into()),
-        // A path that is no network namespace has no interface of ours.
-        Ok(_) | Err(_) => Ok(()),
     }
 }
 

@@ -98,6 +98,23 @@ impl Conf {
         }
     }
 
+    /// Whether rules go to iptables: named, or unnamed and not inferred otherwise from the conditions.
+    pub fn by_iptables(&self) -> bool {
+        if let Some(name) = self.backend.as_deref() {
+            return name == "iptables";
+        }
+        let conditions = [&self.conditions_v4, &self.conditions_v6];
+        match conditions.into_iter().flatten().flatten().next() {
+            Some(first) => first.starts_with(['-', '!']),
+            None => self.mark_chain.is_some() || crate::plugins::iptables::works(),
+        }
+    }
+
+    /// Whether iptables may hold rules of ours: not when the configuration is one we wrote ourselves.
+    pub fn cleans_iptables(&self) -> bool {
+        self.table == super::nft::TABLE
+    }
+
     /// The addresses ports lead to: the first of each family on the interface.
     pub fn targets(&self, result: &CniResult, ifname: &str) -> Vec<IpNet> {
         if self.mappings.is_empty() {

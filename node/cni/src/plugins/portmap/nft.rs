@@ -3,7 +3,6 @@
 use ipnet::IpNet;
 use podwire_linux::nft::expr::{Side, address, daddr_is_local, dnat_to, dport};
 use podwire_linux::nft::{Base, CmpOp, Expr, Family, Hook, Socket, Table, Transaction, Verdict};
-use podwire_linux::sysctl;
 
 use super::conf::Conf;
 use crate::spec::error::CniError;
@@ -27,9 +26,6 @@ pub fn add(conf: &Conf, targets: &[IpNet]) -> Result<(), CniError> {
         lay_out(&mut tx, conf, target.addr().is_ipv6());
         forward(&mut tx, conf, *target);
         tx.commit(&mut socket)?;
-        if conf.snat && target.addr().is_ipv4() {
-            allow_localhost(*target)?;
-        }
     }
     Ok(())
 }
@@ -87,17 +83,6 @@ fn forward(tx: &mut Transaction, conf: &Conf, target: IpNet) {
             tx.add_rule(table, MASQ, &rule, Some(&conf.container));
         }
     }
-}
-
-/// Packets from 127.0.0.1 may leave by the link that leads to the pod.
-fn allow_localhost(target: IpNet) -> Result<(), CniError> {
-    use podwire_linux::rtnl::{LinkRef, Socket};
-    let mut socket = Socket::route()?;
-    let Some(index) = socket.route_to(target.addr())? else { return Ok(()) };
-    if let Some(link) = socket.link(LinkRef::Index(index))? {
-        sysctl::ensure(&format!("net/ipv4/conf/{}/route_localnet", link.name), "1")?;
-    }
-    Ok(())
 }
 
 /// Removes the rules of a container.

@@ -1,0 +1,234 @@
+//! iptables, where a configuration names it or the reference plugins would pick it.
+//!
+//! Whole batches go through `iptables-restore --noflush`, which is atomic per table: one process to read, one to write,
+//! instead of tens. Rules to be removed are taken from what `iptables-save` printed, so that they match to the letter.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::exec;
+use crate::spec::error::CniError;
+
+const WITHIN: Duration = Duration::from_secs(60);
+/// Where system tools are; a plugin's environment may lack a path.
+const DIRS: [&str; 6] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/local/bin"];
+
+/// The tools of one family.
+#[derive(Debug, Clone)]
+pub struct Iptables {
+    save: PathBuf,
+    restore: PathBuf,
+}
+
+fn find(name: &str) -> Option<PathBuf> {
+    DIRS.iter().map(|dir| Path::new(dir).join(name)).find(|path| path.is_file())
+}
+
+/// Whether both backends' common question has the answer "iptables": it is installed and works.
+pub fn works() -> bool {
+    Iptables::find(false).is_some_and(|tool| tool.save("filter").is_ok())
+}
+
+impl Iptables {
+    /// The tools of a family, if they are installed.
+    pub fn find(v6: bool) -> Option<Iptables> {
+        let prefix = if v6 { "ip6tables" } else { "iptables" };
+        Some(Iptables {
+            save: find(&format!("{prefix}-save"))?,
+            restore: find(&format!("{prefix}-restore"))?,
+        })
+    }
+
+    /// The tools of a family, which the configuration asks for.
+    pub fn require(v6: bool) -> Result<Iptables, CniError> {
+        let name = if v6 { "ip6tables" } else { "iptables" };
+        Iptables::find(v6).ok_or_else(|| CniError::internal(format!("failed to locate {name}")))
+    }
+
+    /// A table as it is.
+    pub fn save(&self, table: &str) -> Result<Saved, CniError> {
+        let mut command = Command::new(&self.save);
+        command.args(["-t", table]);
+        let text = run(command, "iptables-save", "")?;
+        Ok(Saved { table: table.to_owned(), lines: text.lines().map(str::to_owned).collect() })
+    }
+
+    /// Applies a script at once or not at all.
+    pub fn restore(&self, script: &Script) -> Result<(), CniError> {
+        if script.lines.is_empty() {
+            return Ok(());
+        }
+        let mut command = Command::new(&self.restore);
+        command.args(["--noflush", "--wait", "30"]);
+        run(command, "iptables-restore", &script.text()).map(|_| ())
+    }
+}
+
+fn run(mut command: Command, name: &str, input: &str) -> Result<String, CniError> {
+    use std::os::unix::process::CommandExt;
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .env("LC_ALL", "C");
+    let child = command.spawn().map_err(|error| CniError::internal(format!("execute {name}: {error}")))?;
+    let output = exec::finish(child, name, input.as_bytes(), WITHIN)?;
+    if output.ok {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(CniError::internal(format!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim())))
+}
+
+/// What `iptables-save` printed.
+#[derive(Debug)]
+pub struct Saved {
+    table: String,
+    lines: Vec<String>,
+}
+
+impl Saved {
+    /// Whether a chain exists.
+    pub fn has_chain(&self, chain: &str) -> bool {
+        let start = format!(":{chain} ");
+        self.lines.iter().any(|line| line.starts_with(&start))
+    }
+
+    /// The chains whose names begin with a text.
+    pub fn chains<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a str> {
+        let names = self
+            .lines
+            .iter()
+            .filter_map(|line| line.strip_prefix(':'))
+            .filter_map(|line| line.split(' ').next());
+        names.filter(move |name| name.starts_with(prefix))
+    }
+
+    /// The rules of a chain, without `-A CHAIN`.
+    pub fn rules<'a>(&'a self, chain: &str) -> impl Iterator<Item = &'a str> {
+        let start = format!("-A {chain} ");
+        self.lines.iter().filter_map(move |line| line.strip_prefix(&start))
+    }
+
+    /// Whether a chain has a rule of which every word group is part.
+    pub fn has_rule(&self, chain: &str, parts: &[&str]) -> bool {
+        self.rules(chain).any(|rule| {
+            let padded = format!(" {rule} ");
+            parts.iter().all(|part| padded.contains(&format!(" {part} ")))
+        })
+    }
+
+    /// A script that removes a chain and every rule that leads to it.
+    pub fn removal(&self, chains: &[String]) -> Script {
+        let mut script = Script::new(&self.table);
+        let present: Vec<&String> = chains.iter().filter(|chain| self.has_chain(chain)).collect();
+        for chain in &present {
+            for line in self
+                .lines
+                .iter()
+                .filter(|line| line.starts_with("-A ") && !line.starts_with(&format!("-A {chain} ")))
+            {
+                if format!("{line} ").contains(&format!(" -j {chain} ")) {
+                    script.line(&format!("-D {}", &line[3..]));
+                }
+            }
+        }
+        for chain in &present {
+            script.line(&format!("-F {chain}"));
+        }
+        for chain in &present {
+            script.line(&format!("-X {chain}"));
+        }
+        script
+    }
+
+    /// The rules of a chain that contain a text, each as the line that deletes it.
+    pub fn deletions(&self, chain: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+        self.rules(chain).filter(|rule| wanted(rule)).map(|rule| format!("-D {chain} {rule}")).collect()
+    }
+}
+
+/// A script for `iptables-restore`.
+#[derive(Debug)]
+pub struct Script {
+    table: String,
+    lines: Vec<String>,
+}
+
+impl Script {
+    /// An empty script for a table.
+    pub fn new(table: &str) -> Script {
+        Script { table: table.to_owned(), lines: Vec::new() }
+    }
+
+    /// Appends a line as it is.
+    pub fn line(&mut self, line: &str) {
+        self.lines.push(line.to_owned());
+    }
+
+    /// Makes a chain, or empties it.
+    pub fn fresh_chain(&mut self, chain: &str) {
+        self.lines.push(format!(":{chain} - [0:0]"));
+    }
+
+    /// Makes a chain unless it exists; tells whether it did.
+    pub fn ensure_chain(&mut self, saved: &Saved, chain: &str) -> bool {
+        if saved.has_chain(chain) {
+            return false;
+        }
+        self.fresh_chain(chain);
+        true
+    }
+
+    /// Appends a rule given as words.
+    pub fn rule(&mut self, verb: &str, chain: &str, words: &[&str]) {
+        let quoted: Vec<String> = words.iter().map(|word| quote(word)).collect();
+        self.lines.push(format!("{verb} {chain} {}", quoted.join(" ")));
+    }
+
+    fn text(&self) -> String {
+        format!("*{}\n{}\nCOMMIT\n", self.table, self.lines.join("\n"))
+    }
+}
+
+/// As the tool reads it back: quotes around words with blanks, inner quotes escaped.
+pub fn quote(word: &str) -> String {
+    if word.is_empty() || word.contains([' ', '"', '\'', '\\']) {
+        return format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\""));
+    }
+    word.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn saved() -> Saved {
+        let text = "*nat\n:PREROUTING ACCEPT [0:0]\n:CNI-a - [0:0]\n:CNI-ab - [0:0]\n-A PREROUTING -s 10.0.0.2/32 -m comment --comment \"name: x\" -j CNI-a\n-A PREROUTING -j CNI-ab\n-A CNI-a -j MASQUERADE\nCOMMIT";
+        Saved { table: "nat".into(), lines: text.lines().map(str::to_owned).collect() }
+    }
+
+    #[test]
+    fn a_chain_is_removed_with_what_leads_to_it_and_nothing_else() {
+        let script = saved().removal(&["CNI-a".into(), "CNI-none".into()]);
+        assert_eq!(
+            script.text(),
+            "*nat\n-D PREROUTING -s 10.0.0.2/32 -m comment --comment \"name: x\" -j CNI-a\n-F CNI-a\n-X CNI-a\nCOMMIT\n"
+        );
+    }
+
+    #[test]
+    fn rules_are_found_by_their_parts() {
+        assert!(saved().has_rule("PREROUTING", &["-j CNI-a", "-s 10.0.0.2/32"]));
+        assert!(!saved().has_rule("PREROUTING", &["-s 10.0.0.2"]));
+        assert!(saved().has_chain("CNI-ab") && !saved().has_chain("CNI-abc"));
+        assert_eq!(saved().chains("CNI-").collect::<Vec<_>>(), ["CNI-a", "CNI-ab"]);
+    }
+
+    #[test]
+    fn words_with_blanks_and_quotes_are_quoted() {
+        assert_eq!(quote("plain"), "plain");
+        assert_eq!(quote("name: \"net\""), "\"name: \\\"net\\\"\"");
+    }
+}

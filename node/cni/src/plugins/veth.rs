@@ -1,0 +1,121 @@
+//! veth pairs of pods: made straight into the pod's namespace, found again by the text they carry.
+
+use std::os::fd::AsFd;
+
+use podwire_linux::netns::Netns;
+use podwire_linux::rtnl::{Batch, Link, LinkRef, Mac, Peer, Socket, Veth};
+
+use crate::names;
+use crate::spec::error::CniError;
+use crate::spec::request::Request;
+
+/// What a pair is to be like.
+pub struct New<'a> {
+    /// The bridge of the host's end.
+    pub master: Option<u32>,
+    /// Largest packet.
+    pub mtu: Option<u32>,
+    /// Hardware address of the pod's end.
+    pub mac: Option<Mac>,
+    /// The network.
+    pub network: &'a str,
+}
+
+/// Makes a pair; returns the host's end, whose peer is the pod's.
+pub fn create(
+    socket: &mut Socket,
+    request: &Request,
+    netns: &Netns,
+    new: &New<'_>,
+) -> Result<Link, CniError> {
+    let alias = alias(new.network, &request.container_id, &request.ifname);
+    for _ in 0..10 {
+        let name = names::random_veth();
+        let mut batch = Batch::new();
+        batch.add_veth(&Veth {
+            name: &name,
+            up: true,
+            master: new.master,
+            mtu: new.mtu,
+            mac: None,
+            alias: Some(&alias),
+            peer: Peer { name: &request.ifname, netns: Some(netns.as_fd()), mac: new.mac },
+        });
+        match socket.exchange(&mut batch) {
+            Ok(replies) => {
+                let link = replies.iter().find_map(Link::parse);
+                return link.ok_or_else(|| CniError::internal("the kernel did not describe the new veth"));
+            }
+            Err(error) if error.is_present() => refuse_existing(netns, request)?,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(CniError::internal("failed to find a unique veth name"))
+}
+
+/// Refuses an interface that the pod has already.
+pub fn refuse_existing(netns: &Netns, request: &Request) -> Result<(), CniError> {
+    if netns.run(|| Socket::route()?.link(LinkRef::Name(&request.ifname)))??.is_none() {
+        return Ok(());
+    }
+    Err(CniError::internal(format!(
+        "container veth name {:?} already exists in {}",
+        request.ifname, request.netns
+    )))
+}
+
+/// The text by which a host's end is recognised as one of an attachment.
+fn alias(network: &str, container: &str, ifname: &str) -> String {
+    let mut text = format!("cni {network} {container} {ifname}");
+    text.truncate(255);
+    text
+}
+
+/// Removes host's ends of a network whose attachments are not in `keep`.
+pub fn gc(network: &str, keep: &[(String, String)]) -> Result<(), CniError> {
+    let kept: Vec<String> = keep.iter().map(|(id, ifname)| alias(network, id, ifname)).collect();
+    let ours = format!("cni {network} ");
+    let mut socket = Socket::route()?;
+    let mut batch = Batch::new();
+    for link in socket.links()? {
+        let stale =
+            link.alias.as_ref().is_some_and(|alias| alias.starts_with(&ours) && !kept.contains(alias));
+        if stale && link.kind.as_deref() == Some("veth") {
+            batch.del_link(LinkRef::Index(link.index));
+        }
+    }
+    let refused =
+        socket.run(&mut batch)?.refusals.into_iter().find(|no| no.errno != rustix::io::Errno::NODEV);
+    refused.map_or(Ok(()), |no| Err(CniError::internal(no.to_string())))
+}
+
+/// Removes the pod's interface; a namespace or interface that is gone is fine.
+pub fn delete(request: &Request) -> Result<(), CniError> {
+    let Some(netns) = request.netns_path().and_then(|path| Netns::open(path).ok()) else { return Ok(()) };
+    let deleted = netns.run(|| {
+        let mut batch = Batch::new();
+        batch.del_link(LinkRef::Name(&request.ifname));
+        Socket::route()?.exchange(&mut batch)
+    });
+    match deleted {
+        Ok(Err(error)) if !error.is_absent() => Err(error.into()),
+        // A path that is no network namespace has no interface of ours.
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// The host's end of a pod's veth, by the index the pod's end names.
+pub fn host_end(request: &Request) -> Result<Link, CniError> {
+    let name = &request.ifname;
+    let netns = Netns::open(std::path::Path::new(&request.netns))?;
+    let pod_end = netns.run(|| Socket::route()?.link(LinkRef::Name(name)))??;
+    let pod_end =
+        pod_end.ok_or_else(|| CniError::internal(format!("container interface {name} not found")))?;
+    let peer = pod_end.peer.filter(|_| pod_end.kind.as_deref() == Some("veth"));
+    let peer =
+        peer.ok_or_else(|| CniError::internal(format!("container interface {name} has no veth peer")))?;
+    let found = Socket::route()?.link(LinkRef::Index(peer))?;
+    found
+        .filter(|link| link.kind.as_deref() == Some("veth"))
+        .ok_or_else(|| CniError::internal(format!("veth peer with index {peer} is not in host ns")))
+}
