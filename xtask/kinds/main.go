@@ -385,6 +385,10 @@ func declared(n *decl, depth int) (string, string) {
 		m := use(n)
 		return fmt.Sprintf("M(%d)", m.index), "One"
 	}
+	// A nullable list of strings is a message of its own on the wire.
+	if strings.Contains(n.doc, "+protobuf.nullable=true") && depth == 0 {
+		return "T::Strs", "One"
+	}
 	return typeOf(n, n.spec.Type, depth)
 }
 

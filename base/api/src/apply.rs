@@ -152,7 +152,7 @@ pub fn server_side(
     };
     if writer.manager == "kubectl" && object["metadata"]["annotations"][LAST_APPLIED].is_string() {
         let mut applied = patch.clone();
-        if let Some(annotations) = applied["metadata"]["annotations"].as_object_mut() {
+        if let Some(Value::Object(annotations)) = applied.pointer_mut("/metadata/annotations") {
             annotations.remove(LAST_APPLIED);
         }
         object["metadata"]["annotations"][LAST_APPLIED] = json!(format!("{applied}\n"));

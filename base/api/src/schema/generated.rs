@@ -4704,7 +4704,7 @@ f("namespaced",2,0,T::Bool,One,R,&[],"",""),
 f("shortNames",5,0,T::Str,List,E|LA,&[],"",""),
 f("singularName",6,0,T::Str,One,R,&[],"",""),
 f("storageVersionHash",10,0,T::Str,One,E,&[],"",""),
-f("verbs",4,0,T::Str,List,R,&[],"",""),
+f("verbs",4,0,T::Strs,One,R,&[],"",""),
 f("version",9,0,T::Str,One,E,&[],"",""),
 ];
 #[rustfmt::skip]
