@@ -232,7 +232,7 @@ impl Child<'_> {
         let mut byte = [0];
         if sys::read(self.pipes.start, &mut byte).at(Stage::Ready)? == 0 {
             // Deleted before it was started, or the supervisor is gone.
-            sys::exit(0);
+            sys::exit(128);
         }
         self.late_filter(program)
     }

@@ -5,7 +5,7 @@
 //! they were sent, so the callback must be quick and must not call back into the handle.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,9 +17,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::Error;
+use crate::held::{self, Held};
 use crate::plan;
 use crate::protocol::{
-    AttachArg, CreateArg, ExecArg, FdRole, FdsReply, HELLO, IdArg, Outgoing, ProcessReply, Request,
+    AdoptArg, AttachArg, CreateArg, ExecArg, FdRole, FdsReply, HELLO, IdArg, Outgoing, ProcessReply, Request,
     ResizeArg, SignalArg, frame, hello, parse_hello,
 };
 use crate::request::{
@@ -53,6 +54,7 @@ struct Shared {
     waiting: Arc<Mutex<Waiting>>,
     next: AtomicU64,
     filters: crate::seccomp::Cache,
+    held: Arc<Held>,
 }
 
 #[derive(Default)]
@@ -106,7 +108,8 @@ impl Supervisor {
             .name("supervisor-read".to_owned())
             .spawn(move || read(&reader, frames, &for_reader, &on_event))
             .map_err(socket)?;
-        Ok(Supervisor {
+        let held = held::of(&path);
+        let supervisor = Supervisor {
             shared: Arc::new(Shared {
                 path,
                 stream,
@@ -114,13 +117,52 @@ impl Supervisor {
                 waiting,
                 next: AtomicU64::new(1),
                 filters: crate::seccomp::Cache::default(),
+                held,
             }),
-        })
+        };
+        supervisor.share_descriptors()?;
+        Ok(supervisor)
+    }
+
+    /// Gives a new supervisor what we held through the old one's death, and holds what it has.
+    fn share_descriptors(&self) -> Result<(), Error> {
+        for (id, fds) in self.shared.held.copies() {
+            let (roles, fds): (Vec<_>, Vec<_>) = fds.into_iter().unzip();
+            let arg = AdoptArg { id, fds: roles };
+            match self.call_with::<_, Option<()>>("adopt", &arg, &fds) {
+                Ok(_) => {}
+                Err(error) if error.is_not_found() => self.shared.held.forget(&arg.id),
+                Err(error) if error.is_unsupported() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for container in self.list_states()? {
+            if self.shared.held.has(&container.id) {
+                continue;
+            }
+            match self.call::<_, FdsReply>("hold", &IdArg { id: container.id.clone() }) {
+                Ok((reply, fds)) => {
+                    self.shared.held.put(&container.id, reply.fds.into_iter().zip(fds).collect())
+                }
+                Err(error) if error.is_not_found() || error.is_unsupported() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Every container the supervisor has, dead or alive, until it is deleted.
     pub fn list(&self) -> Result<Vec<ContainerState>, Error> {
         Ok(self.call("list", &())?.0)
+    }
+
+    /// The same without taking note of execs that have ended.
+    fn list_states(&self) -> Result<Vec<ContainerState>, Error> {
+        match self.call("peek", &()) {
+            Ok((states, _)) => Ok(states),
+            Err(error) if error.is_unsupported() => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Sets a container up to the point where only execve is missing.
@@ -146,32 +188,28 @@ impl Supervisor {
             stdin_once: req.stdin_once,
             oom_watch: req.oom_watch,
         };
-        let (reply, fds): (ProcessReply, _) = self.call("create", &arg)?;
-        let mut ends = Ends::sort(&reply.fds, fds);
-        Ok(Created {
-            pid: reply.pid,
-            pidfd: ends.pidfd.take(),
-            stdout: ends.stdout.take(),
-            stderr: ends.stderr.take(),
-        })
+        self.created(arg)
     }
 
     /// Makes a container that only reaps: process 1 of a pod whose containers share their processes.
     ///
     /// It runs at once and needs no `start`.
     pub fn create_reaper(&self, req: plan::ReaperRequest) -> Result<Created, Error> {
-        let arg = CreateArg {
-            id: req.id.clone(),
+        self.created(CreateArg {
             plan: plan::reaper(&req),
+            id: req.id,
             log_path: None,
             tty: None,
             stdin: false,
             stdin_once: false,
             oom_watch: false,
-        };
+        })
+    }
+
+    fn created(&self, arg: CreateArg) -> Result<Created, Error> {
         let (reply, fds): (ProcessReply, _) = self.call("create", &arg)?;
-        let mut ends = Ends::sort(&reply.fds, fds);
-        Ok(Created { pid: reply.pid, pidfd: ends.pidfd.take(), stdout: None, stderr: None })
+        self.shared.held.put(&arg.id, reply.fds.into_iter().zip(fds).collect());
+        Ok(Created { pid: reply.pid })
     }
 
     /// Lets a created container execute its program. The error says why it could not.
@@ -197,10 +235,12 @@ impl Supervisor {
     /// not known is already deleted.
     pub fn delete(&self, id: &str) -> Result<(), Error> {
         match self.call::<_, Option<()>>("delete", &IdArg { id: id.to_owned() }) {
-            Ok(_) => Ok(()),
-            Err(error) if error.is_not_found() => Ok(()),
-            Err(error) => Err(error),
+            Ok(_) => {}
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
         }
+        self.shared.held.forget(id);
+        Ok(())
     }
 
     /// Runs one more program in a container. Returns once it has been executed.
@@ -275,6 +315,15 @@ impl Supervisor {
         operation: &'static str,
         arg: &A,
     ) -> Result<(R, Vec<OwnedFd>), Error> {
+        self.call_with(operation, arg, &[])
+    }
+
+    fn call_with<A: Serialize, R: DeserializeOwned>(
+        &self,
+        operation: &'static str,
+        arg: &A,
+        fds: &[OwnedFd],
+    ) -> Result<(R, Vec<OwnedFd>), Error> {
         let seq = self.shared.next.fetch_add(1, Ordering::Relaxed);
         let body = serde_json::to_vec(&Request { seq, op: operation, arg })
             .map_err(|source| Error::Decode { operation, source })?;
@@ -288,7 +337,8 @@ impl Supervisor {
         }
         let sent = {
             let _turn = lock(&self.shared.writing);
-            send_all(&self.shared.stream, &frame(&body, 0), &[])
+            let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+            send_all(&self.shared.stream, &frame(&body, fds.len()), &fds)
         };
         if let Err(source) = sent {
             lock(&self.shared.waiting).calls.remove(&seq);
@@ -310,7 +360,6 @@ struct Ends {
     stdin: Option<OwnedFd>,
     stdout: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
-    pidfd: Option<OwnedFd>,
 }
 
 impl Ends {
@@ -321,8 +370,7 @@ impl Ends {
                 FdRole::Stdin => ends.stdin = Some(fd),
                 FdRole::Stdout => ends.stdout = Some(fd),
                 FdRole::Stderr => ends.stderr = Some(fd),
-                FdRole::Pidfd => ends.pidfd = Some(fd),
-                FdRole::Unknown => {}
+                FdRole::Pidfd | FdRole::Unknown => {}
             }
         }
         ends

@@ -98,4 +98,9 @@ impl Error {
     pub fn is_not_found(&self) -> bool {
         matches!(self, Error::Refused { kind: RefusalKind::NotFound, .. })
     }
+
+    /// True when the supervisor is older than the operation.
+    pub(crate) fn is_unsupported(&self) -> bool {
+        matches!(self, Error::Refused { kind: RefusalKind::Unsupported, .. })
+    }
 }

@@ -14,6 +14,7 @@ mod child;
 mod client;
 mod error;
 mod failure;
+mod held;
 pub mod plan;
 mod prepare;
 mod protocol;

@@ -165,6 +165,14 @@ pub(crate) struct AttachArg {
     pub(crate) streams: AttachRequest,
 }
 
+/// Argument of `adopt`: descriptors that a daemon held travel beside it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct AdoptArg {
+    pub(crate) id: String,
+    #[serde(default)]
+    pub(crate) fds: Vec<FdRole>,
+}
+
 /// Argument of `resize`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ResizeArg {

@@ -68,16 +68,10 @@ pub enum Rootfs {
 }
 
 /// A created container.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Created {
     /// Process id of its init as the host sees it.
     pub pid: u32,
-    /// Refers to the init process; lets the daemon survive the supervisor's death.
-    pub pidfd: Option<OwnedFd>,
-    /// A second holder of the read end of stdout, so that the supervisor's death is no SIGPIPE.
-    pub stdout: Option<OwnedFd>,
-    /// The same for stderr.
-    pub stderr: Option<OwnedFd>,
 }
 
 /// When a container's process was let go.

@@ -4,12 +4,14 @@
 //! by the daemon from the daemon's own executable, detaches itself, sits in a cgroup of its own
 //! and serves any number of connections. It never exits while it has containers.
 
+mod adopt;
 mod attach;
 mod clients;
 mod container;
 mod create;
 mod delete;
 mod exec;
+mod journal;
 mod log;
 mod output;
 mod poll;

@@ -1,5 +1,7 @@
 //! Real containers, as root, with busybox as their only program.
 
+#![allow(clippy::unwrap_used)]
+
 #[path = "containers/exec.rs"]
 mod exec;
 #[path = "containers/isolation.rs"]

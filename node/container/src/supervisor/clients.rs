@@ -61,7 +61,7 @@ impl Client {
     }
 
     /// Reads what is there. `Err` means that the connection is over.
-    pub(super) fn requests(&mut self) -> Result<Vec<RawRequest>, String> {
+    pub(super) fn requests(&mut self) -> Result<Vec<(RawRequest, Vec<OwnedFd>)>, String> {
         loop {
             match self.frames.fill(&self.stream) {
                 Ok(true) => {}
@@ -76,9 +76,9 @@ impl Client {
             self.greeted = true;
         }
         let mut requests = Vec::new();
-        while let Some((body, _)) = self.frames.next()? {
+        while let Some((body, fds)) = self.frames.next()? {
             let request = serde_json::from_slice(&body).map_err(|e| format!("not a request: {e}"))?;
-            requests.push(request);
+            requests.push((request, fds));
         }
         Ok(requests)
     }

@@ -5,14 +5,15 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use podwire_linux::cgroup::Group;
+use serde::{Deserialize, Serialize};
 
 use super::attach::Sink;
 use super::clients::Reply;
 use super::log::Log;
 use super::output::Output;
-use super::poll::Token;
+use super::poll::{Stream, Token};
 use crate::plan::LaunchPlan;
-use crate::protocol::Refusal;
+use crate::protocol::{FdRole, Refusal};
 use crate::request::{ContainerState, ContainerStatus, ExecState};
 
 /// A process we cloned, and the pipe it reports on.
@@ -41,7 +42,7 @@ pub(super) enum Phase {
 }
 
 /// How a container ended.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Exited {
     pub(super) code: i32,
     pub(super) signal: Option<i32>,
@@ -69,6 +70,10 @@ pub(super) struct Container {
     pub(super) execs: BTreeMap<String, Exec>,
     /// Why execve failed, once it has: the exit that follows is no news.
     pub(super) start_failed: bool,
+    /// Not our child: we took it over from a supervisor that died.
+    pub(super) adopted: bool,
+    /// It has ended, and its parent has yet to reap it before its exit code can be read.
+    pub(super) waits_for_reaping: bool,
     pub(super) deleting: Option<Deleting>,
 }
 
@@ -96,7 +101,7 @@ pub(super) struct Exec {
 #[derive(Debug)]
 pub(super) struct Starting {
     pub(super) reply: Reply,
-    pub(super) fds: Vec<(crate::protocol::FdRole, OwnedFd)>,
+    pub(super) fds: Vec<(FdRole, OwnedFd)>,
 }
 
 impl Container {
@@ -125,6 +130,20 @@ impl Container {
                 })
                 .collect(),
         }
+    }
+
+    /// Copies of what must not be lost with us, for the daemon to hold.
+    pub(super) fn second_holder(&self) -> Vec<(FdRole, OwnedFd)> {
+        let role = |stream| if stream == Stream::Stdout { FdRole::Stdout } else { FdRole::Stderr };
+        let ends = self.outputs.iter().map(|output| (role(output.stream), &output.fd));
+        let mut copies = Vec::new();
+        for (role, fd) in [(FdRole::Pidfd, &self.process.pidfd)].into_iter().chain(ends) {
+            match fd.try_clone() {
+                Ok(copy) => copies.push((role, copy)),
+                Err(error) => super::note(&format!("container {}: no second holder: {error}", self.id)),
+            }
+        }
+        copies
     }
 
     pub(super) fn has_exited(&self) -> bool {

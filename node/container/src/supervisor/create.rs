@@ -63,6 +63,15 @@ impl Wiring {
         })
     }
 
+    /// Lets the child itself hold a reading end of its output, so that our death is no SIGPIPE.
+    fn make_output_lasting(&mut self) -> io::Result<()> {
+        for (_, write) in [&mut self.stdout, &mut self.stderr].into_iter().flatten() {
+            let path = format!("/proc/self/fd/{}", write.as_raw_fd());
+            *write = std::fs::OpenOptions::new().read(true).write(true).open(path)?.into();
+        }
+        Ok(())
+    }
+
     /// The child's view, with `extra` descriptors it needs as well.
     pub(super) fn pipes(&self, extra: impl Iterator<Item = RawFd>) -> Pipes {
         let write_end = |ends: &Option<(OwnedFd, OwnedFd)>| {
@@ -142,7 +151,8 @@ impl Server {
         group: Option<Group>,
         log: Option<Log>,
     ) -> Result<Container, Refusal> {
-        let wiring = Wiring::new(arg.tty, arg.stdin, true).map_err(|e| internal(&e))?;
+        let mut wiring = Wiring::new(arg.tty, arg.stdin, true).map_err(|e| internal(&e))?;
+        wiring.make_output_lasting().map_err(|e| internal(&e))?;
         let launch = Launch::new(&arg.plan, group.as_ref(), &self.staging).map_err(|e| match e {
             PrepareError::Namespace { .. } => Refusal { kind: RefusalKind::Setup, ..internal(&e) },
             PrepareError::Text(_) => internal(&e),
@@ -179,6 +189,8 @@ impl Server {
             sinks: std::collections::BTreeMap::new(),
             execs: std::collections::BTreeMap::new(),
             start_failed: false,
+            adopted: false,
+            waits_for_reaping: false,
             deleting: None,
         })
     }
@@ -265,16 +277,7 @@ impl Server {
             }
         }
         let pid = container.process.pid;
-        let mut fds = Vec::new();
-        let mut hold = |role, fd: &OwnedFd| match fd.try_clone() {
-            Ok(copy) => fds.push((role, copy)),
-            Err(error) => super::note(&format!("container {id}: no second holder of its pipes: {error}")),
-        };
-        hold(FdRole::Pidfd, &container.process.pidfd);
-        for output in &container.outputs {
-            let role = if output.stream == Stream::Stdout { FdRole::Stdout } else { FdRole::Stderr };
-            hold(role, &output.fd);
-        }
+        let fds = container.second_holder();
         container.phase = match container.go.take() {
             Some(start) => Phase::Created(start),
             None => Phase::Running,
@@ -283,6 +286,7 @@ impl Server {
             container.phase = Phase::Running;
             container.started_at = Some(now());
         }
+        self.journal.put(container);
         let (roles, fds) = unzip(fds);
         self.send(reply.client, &ok(reply.seq, &ProcessReply { pid, fds: roles }), fds);
     }
@@ -309,6 +313,7 @@ impl Server {
                 let at = now();
                 container.phase = Phase::Running;
                 container.started_at = Some(at);
+                self.journal.started(id, at);
                 self.answer(reply, &StartedAt { at });
             }
             Phase::Creating(reply) => {

@@ -1,11 +1,12 @@
 //! Ends of containers: exits noticed, leftovers killed, cgroups removed.
 
 use podwire_linux::pidfd;
+use rustix::event::epoll::EventFlags;
 
 use super::clients::Reply;
-use super::container::{Deleting, Exited, Phase};
+use super::container::{Container, Deleting, Exited, Phase};
 use super::note;
-use super::poll::now;
+use super::poll::{Poll, now};
 use super::server::{Server, not_found, refusal};
 use crate::error::RefusalKind;
 use crate::protocol::Refusal;
@@ -13,6 +14,21 @@ use crate::request::Event;
 
 /// Tries at intervals of two milliseconds before a delete gives up.
 const MOST_TRIES: u32 = 5000;
+/// The exit code of a process whose end nobody saw.
+pub(super) const UNKNOWN: i32 = 255;
+
+/// How a process ended that is not our child. Its code can be read once its parent has reaped it,
+/// which its pidfd tells as a hang-up; until then `None`.
+fn stranger(container: &mut Container, poll: &mut Poll) -> Option<pidfd::Exit> {
+    if let Some(exit) = pidfd::exit_of_stranger(&container.process.pidfd) {
+        return Some(exit);
+    }
+    let token = container.process.pidfd_token?;
+    let waits = !std::mem::replace(&mut container.waits_for_reaping, true)
+        && poll.change(&container.process.pidfd, token, EventFlags::empty()).is_ok();
+    // A kernel that keeps no exit codes for strangers leaves us with "unknown".
+    (!waits).then_some(pidfd::Exit::Code(UNKNOWN))
+}
 
 impl Server {
     /// A container's init has ended, or so its pidfd says.
@@ -24,8 +40,10 @@ impl Server {
         let exit = match pidfd::reap(&container.process.pidfd) {
             Ok(Some(exit)) => exit,
             Ok(None) => return,
-            // Not our child: we took over from a supervisor that died.
-            Err(_) => pidfd::exit_of_stranger(&container.process.pidfd).unwrap_or(pidfd::Exit::Code(255)),
+            Err(_) => match stranger(container, &mut self.poll) {
+                Some(exit) => exit,
+                None => return,
+            },
         };
         if let Some(token) = container.process.pidfd_token.take() {
             self.poll.remove(&container.process.pidfd, token);
@@ -41,7 +59,9 @@ impl Server {
             && exit.code() != 0
             && container.group.as_ref().is_some_and(|group| group.oom_kills() > 0);
         let at = now();
-        container.phase = Phase::Exited(Exited { code: exit.code(), signal: exit.signal(), oom, at });
+        let exited = Exited { code: exit.code(), signal: exit.signal(), oom, at };
+        container.phase = Phase::Exited(exited);
+        self.journal.exited(id, exited);
         container.stdin = None;
         if container.deleting.is_some() {
             self.continue_deletion(id);
@@ -83,9 +103,8 @@ impl Server {
     }
 
     pub(super) fn continue_deletions(&mut self) {
-        let waiting = |(id, c): (&String, &super::container::Container)| {
-            (c.deleting.is_some() && c.has_exited()).then(|| id.clone())
-        };
+        let waiting =
+            |(id, c): (&String, &Container)| (c.deleting.is_some() && c.has_exited()).then(|| id.clone());
         let ids: Vec<_> = self.containers.iter().filter_map(waiting).collect();
         for id in ids {
             self.continue_deletion(&id);
@@ -136,6 +155,7 @@ impl Server {
             self.exec_ended(id, exec);
         }
         let Some(mut container) = self.containers.remove(id) else { return };
+        self.journal.dropped(id, &self.containers);
         container.drain(&mut self.poll);
         container.close_outputs(&mut self.poll);
         if let Some(token) = container.process.pidfd_token.take() {

@@ -27,6 +27,10 @@ impl Log {
         Ok(Log { path, file })
     }
 
+    pub(super) fn path(&self) -> &std::path::Path {
+        &self.path
+    }
+
     /// Writes to a new file of the same name from now on. On an error the old one stays.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         self.file = open(&self.path)?;

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use super::SupervisorArgs;
 use super::clients::{Client, Reply, ok, refused, unzip};
 use super::container::{Container, Phase};
+use super::journal::Journal;
 use super::note;
 use super::poll::{Poll, Source, Whose};
 use crate::error::RefusalKind;
@@ -36,6 +37,7 @@ pub(super) struct Server {
     next_client: u64,
     next_sink: u64,
     pub(super) containers: BTreeMap<String, Container>,
+    pub(super) journal: Journal,
     /// Seccomp programs in use; containers share them.
     pub(super) filters: Vec<std::sync::Weak<[u64]>>,
     ending: bool,
@@ -66,14 +68,15 @@ pub(super) fn not_found(id: &str) -> Refusal {
 
 impl Server {
     pub(super) fn new(
-        _args: &SupervisorArgs,
+        args: &SupervisorArgs,
         listener: UnixListener,
         lock: OwnedFd,
         staging: PathBuf,
     ) -> io::Result<Server> {
         let mut poll = Poll::new()?;
         poll.add(&listener, Source::Listener, EventFlags::IN)?;
-        Ok(Server {
+        let (journal, records) = Journal::open(&args.state_dir)?;
+        let mut server = Server {
             poll,
             listener,
             _lock: lock,
@@ -83,9 +86,12 @@ impl Server {
             next_client: 0,
             next_sink: 0,
             containers: BTreeMap::new(),
+            journal,
             filters: Vec::new(),
             ending: false,
-        })
+        };
+        server.restore(records);
+        Ok(server)
     }
 
     pub(super) fn run(&mut self) -> io::Result<()> {
@@ -193,8 +199,8 @@ impl Server {
         let Some(client) = self.clients.get_mut(&id) else { return };
         match client.requests() {
             Ok(requests) => {
-                for request in requests {
-                    self.request(id, request);
+                for (request, fds) in requests {
+                    self.request(id, &request, fds);
                 }
             }
             Err(reason) => self.hang_up(id, &reason),
@@ -245,20 +251,25 @@ impl Server {
         !clients.is_empty()
     }
 
-    fn request(&mut self, client: u64, request: RawRequest) {
+    fn request(&mut self, client: u64, request: &RawRequest, fds: Vec<OwnedFd>) {
         let reply = Reply { client, seq: request.seq };
-        if let Err(refusal) = self.carry_out(reply, &request) {
+        if let Err(refusal) = self.carry_out(reply, request, fds) {
             self.refuse(reply, refusal);
         }
     }
 
     /// Does what is asked and answers, now or later. A refusal is answered by the caller.
-    fn carry_out(&mut self, reply: Reply, request: &RawRequest) -> Result<(), Refusal> {
+    fn carry_out(&mut self, reply: Reply, request: &RawRequest, fds: Vec<OwnedFd>) -> Result<(), Refusal> {
         match request.op.as_str() {
             "list" => {
                 let list: Vec<ContainerState> = self.containers.values().map(Container::state).collect();
                 self.answer(reply, &list);
                 self.forget_finished_execs();
+                Ok(())
+            }
+            "peek" => {
+                let list: Vec<ContainerState> = self.containers.values().map(Container::state).collect();
+                self.answer(reply, &list);
                 Ok(())
             }
             "create" => self.create(reply, decode(request)?),
@@ -289,6 +300,8 @@ impl Server {
                 self.answer(reply, &());
                 Ok(())
             }
+            "hold" => self.hold(reply, &decode::<IdArg>(request)?.id),
+            "adopt" => self.adopt(reply, &decode(request)?, fds),
             "shutdown" => {
                 if !self.containers.is_empty() {
                     let message = format!("{} containers are left", self.containers.len());

@@ -69,3 +69,65 @@ fn the_supervisor_sits_in_a_cgroup_of_its_own_and_is_small() {
     let pss = smaps.lines().find(|l| l.starts_with("Pss:")).unwrap().split_whitespace().nth(1).unwrap();
     assert!(pss.parse::<u32>().unwrap() < 4096, "{pss} kB");
 }
+
+fn kill_supervisor(world: &World) {
+    let pidfd = podwire_linux::pidfd::open(world.supervisor_pid()).unwrap();
+    podwire_linux::pidfd::signal(&pidfd, libc::SIGKILL).unwrap();
+    world.events.wait("the end of the connection", |e| *e == Event::Disconnected);
+}
+
+#[test]
+fn containers_survive_the_death_of_the_supervisor_and_go_on_logging() {
+    let mut world = World::new();
+    let script =
+        "n=0; while ! test -e /go; do n=$((n+1)); echo line $n; sleep 0.02; done; echo last $n; exit 6";
+    world.run(world.request("talker", &["sh", "-c", script]));
+    let short =
+        world.run(world.request("short", &["sh", "-c", "until test -e /go; do sleep 0.02; done; exit 11"]));
+    let log = world.dir.path().join("talker.log");
+    let talks = || crate::world::logged(&log, "stdout").lines().count() > 2;
+    eventually(Duration::from_secs(5), talks, || "it does not talk".to_owned());
+    kill_supervisor(&world);
+    // One ends while nobody looks.
+    std::fs::write(format!("/proc/{short}/root/go"), "").unwrap();
+    let group = podwire_linux::cgroup::group(&format!("{}/short", world.cgroup)).unwrap();
+    let gone = || group.processes().unwrap().is_empty();
+    eventually(Duration::from_secs(5), gone, || "it does not end".to_owned());
+    let events = Arc::new(Events::default());
+    world.supervisor = Supervisor::connect_or_spawn(&world.cfg, events.sink()).unwrap();
+    world.events = events;
+    assert_eq!(world.status("talker"), ContainerStatus::Running);
+    let Event::Exited { code, .. } = world.exit_of("short") else { unreachable!() };
+    assert_eq!(code, 11);
+    assert_eq!(world.exec_output("talker", "go", &["touch", "/go"]).0, 0);
+    let Event::Exited { code, .. } = world.exit_of("talker") else { unreachable!() };
+    assert_eq!(code, 6);
+    let text = crate::world::logged(&log, "stdout");
+    let lines: Vec<_> = text.lines().collect();
+    let last: usize = lines.last().unwrap().strip_prefix("last ").unwrap().parse().unwrap();
+    // Every line is there once, through both supervisors.
+    let expected: Vec<_> = (1..=last).map(|n| format!("line {n}")).collect();
+    assert_eq!(lines[..lines.len() - 1], expected);
+    world.supervisor.delete("talker").unwrap();
+    world.supervisor.delete("short").unwrap();
+    assert_eq!(world.leftovers(), Vec::<String>::new());
+}
+
+#[test]
+fn a_terminal_survives_the_death_of_the_supervisor() {
+    let mut world = World::new();
+    let mut request = world.request("term", &["sh", "-c", "read line; echo got $line"]);
+    request.tty = true;
+    request.stdin = true;
+    world.run(request);
+    kill_supervisor(&world);
+    let events = Arc::new(Events::default());
+    world.supervisor = Supervisor::connect_or_spawn(&world.cfg, events.sink()).unwrap();
+    world.events = events;
+    let streams = podwire_container::AttachRequest { stdin: true, stdout: false, stderr: false };
+    let handle = world.supervisor.attach("term", streams).unwrap();
+    std::io::Write::write_all(&mut std::fs::File::from(handle.stdin.unwrap()), b"typed\n").unwrap();
+    let Event::Exited { code, .. } = world.exit_of("term") else { unreachable!() };
+    assert_eq!(code, 0);
+    assert!(crate::world::logged(&world.dir.path().join("term.log"), "stdout").contains("got typed"));
+}
