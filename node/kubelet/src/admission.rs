@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn more_pods_than_the_node_takes_are_out_of_pods() {
-        let view = View { active: vec![Arc::new(cpu("1m")); 3], ..view() };
+        let view = View { active: (0..3).map(|_| Arc::new(cpu("1m"))).collect(), ..view() };
         assert_eq!(admit(&cpu("1m"), &view).unwrap_err().reason, "OutOfpods");
     }
 

@@ -254,6 +254,7 @@ impl Kubelet {
             runtime_label: OnceLock::new(),
             pods: Mutex::new(BTreeMap::new()),
             labels: Mutex::new(BTreeMap::new()),
+            changes: watch::channel(()).0,
         });
         let (health, healthy) = watch::channel(runtime::watch::Health::default());
         let (orphans, orphaned) = tokio::sync::mpsc::channel(256);

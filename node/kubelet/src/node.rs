@@ -115,6 +115,8 @@ pub(crate) struct Node {
     pub(crate) runtime_label: OnceLock<String>,
     pub(crate) pods: Mutex<BTreeMap<String, Known>>,
     pub(crate) labels: Mutex<BTreeMap<String, String>>,
+    /// Rung whenever a pod's computed status changed.
+    pub(crate) changes: tokio::sync::watch::Sender<()>,
 }
 
 impl Node {
@@ -201,12 +203,14 @@ impl Node {
         known.pod = pod.clone();
         if known.status.as_ref() != Some(status) {
             known.status = Some(status.clone());
+            self.changes.send_replace(());
         }
     }
 
     /// The pod's worker ended.
     pub(crate) fn pod_forgotten(&self, uid: &str) {
         self.pods.lock().expect("no holder panics").remove(uid);
+        self.changes.send_replace(());
         self.tokens.forget(uid);
     }
 }

@@ -21,7 +21,7 @@ use crate::{
 /// How an operation ended.
 pub(crate) enum Done {
     Prepared(Result<Mounted, VolumeError>),
-    Remounted(Result<(), VolumeError>),
+    Remounted(Result<Mounted, VolumeError>),
     Sandbox(Result<Sandbox, SandboxError>),
     Dropped { id: String, result: Result<(), CallError> },
     Image { container: String, attempt: u32, result: Result<Found, ImageError> },
@@ -97,7 +97,7 @@ pub(crate) async fn prepare(node: Arc<Node>, pod: Arc<Pod>) -> Done {
 
 /// Volumes again, after their sources changed.
 pub(crate) async fn remount(node: Arc<Node>, pod: Arc<Pod>) -> Done {
-    Done::Remounted(volumes::prepare(&node, &pod).await.map(drop))
+    Done::Remounted(volumes::prepare(&node, &pod).await)
 }
 
 /// The pod's cgroup, then its sandbox.
@@ -244,20 +244,27 @@ async fn tear_down_inner(
     strays: &[String],
     remove: bool,
 ) -> Result<(), TearDownError> {
-    for id in sandboxes {
-        node.runtime.stop_sandbox(id).await?;
+    let runtime = async {
+        for id in sandboxes {
+            node.runtime.stop_sandbox(id).await?;
+            if remove {
+                node.runtime.remove_sandbox(id).await?;
+            }
+        }
         if remove {
-            node.runtime.remove_sandbox(id).await?;
+            for id in strays {
+                node.runtime.remove_container(id).await?;
+            }
         }
-    }
-    if remove {
-        for id in strays {
-            node.runtime.remove_container(id).await?;
-        }
-    }
-    let cgroup = paths::pod_cgroup(&node.config.cgroup_root, resources::qos(pod), spec::uid(pod));
-    node.cgroups.remove_pod(pod).await.map_err(|message| TearDownError::Cgroup { path: cgroup, message })?;
-    volumes::tear_down(node, &PodRef::of(pod), remove).await.map_err(TearDownError::Volumes)?;
+        let path = paths::pod_cgroup(&node.config.cgroup_root, resources::qos(pod), spec::uid(pod));
+        let removed = node.cgroups.remove_pod(pod).await;
+        removed.map_err(|message| TearDownError::Cgroup { path, message })
+    };
+    // Nothing runs any more, so the volumes need not wait for the network.
+    let reference = PodRef::of(pod);
+    let files = async { volumes::tear_down(node, &reference, remove).await.map_err(TearDownError::Volumes) };
+    let (runtime, files) = tokio::join!(runtime, files);
+    runtime.and(files)?;
     if remove {
         node.images.forget(spec::uid(pod));
     }

@@ -43,6 +43,18 @@ pub enum Progress {
     },
 }
 
+/// How much of a pod is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TornDown {
+    /// Nothing was torn down.
+    #[default]
+    Not,
+    /// Nothing runs; what it left is still there.
+    Stopped,
+    /// Nothing is left.
+    Removed,
+}
+
 /// What the worker knows besides the runtime's answers.
 #[derive(Clone, Debug, Default)]
 pub struct Progressing {
@@ -60,8 +72,8 @@ pub struct Progressing {
     pub resuming: BTreeSet<String>,
     /// Whether the sandboxes are being stopped or removed.
     pub tearing_down: bool,
-    /// Whether stopped sandboxes were torn down to the wanted degree.
-    pub torn_down: bool,
+    /// How far the pod was torn down.
+    pub torn_down: TornDown,
     /// Crash back-off per container name.
     pub backoff: BTreeMap<String, restart::Backoff>,
     /// Containers (by id) whose startup probe has succeeded, or that have none.
@@ -247,6 +259,7 @@ struct Scene<'a> {
     going: &'a Progressing,
     now: Timestamp,
     sandbox: &'a str,
+    /// Whether the next container may be started; false once an earlier one is still on its way.
     may_start: bool,
     plan: &'a mut Plan,
 }
@@ -279,20 +292,22 @@ impl Scene<'_> {
 
     /// One ordinary init container that is next in line; true when it has done its work.
     fn init_step(&mut self, container: &Spec) -> bool {
-        match self.current(&container.name).map(|c| (c.state, c.exit_code)) {
-            Some((RunState::Exited, 0)) => true,
-            Some((RunState::Exited, _)) => {
-                let newest = self.current(&container.name).expect("matched just above").clone();
+        let Some(newest) = self.current(&container.name).cloned() else {
+            self.advance(container);
+            return false;
+        };
+        match newest.state {
+            RunState::Exited if newest.exit_code == 0 => return true,
+            RunState::Exited => {
                 if restart::should_restart(self.pod, Kind::Init, container, &newest) {
                     self.restart_after(container, &newest);
                 }
-                false
             }
-            _ => {
-                self.advance(container);
-                false
-            }
+            RunState::Created => self.advance(container),
+            RunState::Running => self.examine(container, &newest),
+            RunState::Unknown => kill(self.going, &newest, &in_unknown_state(&newest), self.plan),
         }
+        false
     }
 
     /// A sidecar; true when those after it may start.
@@ -334,11 +349,7 @@ impl Scene<'_> {
         match newest.state {
             RunState::Created => self.advance(container),
             RunState::Running => self.examine(container, &newest),
-            RunState::Unknown => {
-                let why =
-                    format!("Container {} is in unknown state, try killing it before restart", newest.name);
-                kill(self.going, &newest, &why, self.plan);
-            }
+            RunState::Unknown => kill(self.going, &newest, &in_unknown_state(&newest), self.plan),
             RunState::Exited if restart::should_restart(self.pod, kind, container, &newest) => {
                 self.restart_after(container, &newest);
             }
@@ -376,8 +387,14 @@ impl Scene<'_> {
             return;
         }
         let attempt = next_attempt(self.observed, &container.name);
-        if !ensure_image(container, attempt, self.going, self.now, self.plan) || !self.may_start {
-            return;
+        match ensure_image(container, attempt, self.going, self.now, self.plan) {
+            Image::There if self.may_start => {}
+            // An image that is being fetched holds back those after it, one that cannot be had does not.
+            Image::Coming => {
+                self.may_start = false;
+                return;
+            }
+            _ => return,
         }
         // Containers are started in order, one at a time; a postStart hook holds back those after it.
         let busy = self.going.starts.values().any(|p| *p == Progress::Busy) || self.starting_now();
@@ -397,22 +414,29 @@ impl Scene<'_> {
     }
 }
 
-/// Asks for the image if need be; true when it is there.
+enum Image {
+    There,
+    Coming,
+    Failed,
+}
+
+/// Asks for the image if need be.
 fn ensure_image(
     container: &Spec,
     attempt: u32,
     going: &Progressing,
     now: Timestamp,
     plan: &mut Plan,
-) -> bool {
+) -> Image {
     let progress = going.images.get(&(container.name.clone(), attempt)).cloned().unwrap_or_default();
     match due(&progress, now, plan) {
         Due::Now => {
             plan.steps.push(Step::EnsureImage { container: container.name.clone(), attempt });
-            false
+            if matches!(progress, Progress::Failed { .. }) { Image::Failed } else { Image::Coming }
         }
-        Due::Later => false,
-        Due::Done => true,
+        Due::Later if progress == Progress::Busy => Image::Coming,
+        Due::Later => Image::Failed,
+        Due::Done => Image::There,
     }
 }
 
@@ -482,9 +506,14 @@ fn stop(pod: &Pod, observed: &Observed, going: &Progressing, remove: bool, plan:
         || !going.killing.is_empty()
         || !going.resuming.is_empty()
         || going.starts.values().any(|p| *p == Progress::Busy);
-    if !running && !in_flight && !going.tearing_down && !going.torn_down {
+    let wanted = if remove { TornDown::Removed } else { TornDown::Stopped };
+    if !running && !in_flight && !going.tearing_down && going.torn_down < wanted {
         plan.steps.push(Step::TearDown { remove });
     }
+}
+
+fn in_unknown_state(container: &Container) -> String {
+    format!("Container {} is in unknown state, try killing it before restart", container.name)
 }
 
 fn stopping(container: &Container) -> String {

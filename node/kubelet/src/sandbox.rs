@@ -51,7 +51,6 @@ pub(crate) fn config(pod: &Pod, attempt: u32, node: &NodeFacts<'_>) -> cri::PodS
             overhead: Some(overhead(pod)),
             resources: Some(resources::pod_linux(pod)),
         }),
-        ..Default::default()
     }
 }
 

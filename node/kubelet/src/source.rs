@@ -152,10 +152,10 @@ impl Source {
     fn settle(&mut self, shutdown: &CancellationToken) {
         let Some(listed) = &self.listed else { return };
         for uid in self.node.inboxes.uids() {
-            if !listed.contains(&uid) {
-                if let Some(inbox) = self.node.inboxes.get(&uid) {
-                    inbox.gone();
-                }
+            if !listed.contains(&uid)
+                && let Some(inbox) = self.node.inboxes.get(&uid)
+            {
+                inbox.gone();
             }
         }
         for (uid, observed) in std::mem::take(&mut self.adoptable) {

@@ -188,8 +188,10 @@ fn live_phase(facts: &Facts<'_>) -> &'static str {
 fn conditions(facts: &Facts<'_>, old: Option<&PodStatus>, status: &PodStatus) -> Vec<PodCondition> {
     let pod = facts.pod;
     let phase = status.phase.as_deref().unwrap_or_default();
-    let network =
-        facts.observed.ready_sandbox().is_some_and(|s| spec::host_network(pod) || !s.ips.is_empty());
+    // A pod whose last container has stopped is about to lose its network: saying so now saves a patch.
+    let ending = facts.stopping && !facts.observed.any_running();
+    let network = !ending
+        && facts.observed.ready_sandbox().is_some_and(|s| spec::host_network(pod) || !s.ips.is_empty());
     let initialized = initialized(pod, status, phase);
     let containers_ready = containers_ready(pod, status, phase);
     let ready = gates(pod, old, &containers_ready);

@@ -26,7 +26,7 @@ use crate::{
     node::Node,
     observed::Observed,
     ops::Done,
-    plan::Progressing,
+    plan::{Progressing, TornDown},
     probes::Probes,
     spec::{self, PodRef},
     status::{Verdict, Waiting},
@@ -64,6 +64,8 @@ pub(crate) struct Worker {
     failures: BTreeMap<String, u32>,
     learned: BTreeMap<String, Instant>,
     mounted: Arc<Mounted>,
+    remounting: bool,
+    stale_volumes: bool,
     probes: Probes,
     hooked_once: BTreeSet<String>,
     ops: FuturesUnordered<BoxFuture<'static, Done>>,
@@ -101,6 +103,8 @@ impl Worker {
             failures: BTreeMap::new(),
             learned: BTreeMap::new(),
             mounted: Arc::default(),
+            remounting: false,
+            stale_volumes: false,
             hooked_once: BTreeSet::new(),
             ops: FuturesUnordered::new(),
             published: None,
@@ -193,7 +197,11 @@ impl Worker {
 
     fn is_over(&self) -> bool {
         let settled = self.farewell == Farewell::Said || self.gone;
-        settled && self.going.torn_down && self.wants_gone() && self.ops.is_empty()
+        settled && self.is_removed() && self.wants_gone() && self.ops.is_empty()
+    }
+
+    fn is_removed(&self) -> bool {
+        self.going.torn_down == TornDown::Removed
     }
 
     fn wants_gone(&self) -> bool {

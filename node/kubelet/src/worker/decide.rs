@@ -29,6 +29,7 @@ impl Worker {
         let plan = plan::next_steps(&self.pod, &want, &self.observed, &self.going, clock::now());
         self.wake = plan.wake.map(clock::instant);
         self.watch_deadline(&want);
+        self.renew_volumes();
         for step in plan.steps {
             self.begin(step);
         }
@@ -86,8 +87,6 @@ impl Worker {
         self.stop_by = Some(Instant::now() + Duration::from_secs(u64::try_from(grace).unwrap_or_default()));
         self.pulls.cancel();
         self.probes.stop_all_but_readiness();
-        // A pod already torn down to "stopped" still has to be torn down to "gone".
-        self.going.torn_down = false;
     }
 
     /// A grace period may only shrink; containers already being stopped are stopped again, sooner.
@@ -223,7 +222,7 @@ impl Worker {
             Farewell::RetryAt(at) => at <= Instant::now(),
             Farewell::Deleting | Farewell::Said => false,
         };
-        if !due || self.gone || !self.going.torn_down || !self.is_published() {
+        if !due || self.gone || !self.is_removed() || !self.is_published() {
             return;
         }
         self.farewell = Farewell::Deleting;
@@ -234,10 +233,32 @@ impl Worker {
 
     /// Volumes whose sources changed are written again, once the first round is done.
     pub(super) fn remount(&mut self) {
-        if self.going.prepared == Progress::Done && self.grace.is_none() {
-            let node = self.node.clone();
-            let pod = self.pod.clone();
-            self.ops.push(Box::pin(ops::remount(node, pod)));
+        // What failed for want of an object is tried again at once.
+        if matches!(self.going.prepared, Progress::Failed { .. }) {
+            self.going.prepared = Progress::Idle;
+        }
+        self.going.starts.retain(|_, progress| !matches!(progress, Progress::Failed { .. }));
+        if self.grace.is_some() {
+            return;
+        }
+        if self.remounting || self.going.prepared == Progress::Busy {
+            self.stale_volumes = true;
+        } else if self.going.prepared == Progress::Done {
+            self.remounting = true;
+            self.ops.push(Box::pin(ops::remount(self.node.clone(), self.pod.clone())));
+        }
+    }
+
+    /// Tokens in volumes are replaced before they expire.
+    fn renew_volumes(&mut self) {
+        let Some(at) = self.mounted.renew_at.filter(|_| !self.remounting && self.grace.is_none()) else {
+            return;
+        };
+        if at <= clock::now() {
+            self.remount();
+        } else {
+            let at = clock::instant(at);
+            self.wake = Some(self.wake.map_or(at, |old| old.min(at)));
         }
     }
 

@@ -8,7 +8,7 @@ use crate::{
     images::ImageError,
     observed::{Container, RunState, Sandbox},
     ops::{self, Done, StartFailure},
-    plan::Progress,
+    plan::{Progress, TornDown},
     probes,
     runtime::watch::PodListing,
     spec,
@@ -21,11 +21,7 @@ impl Worker {
     pub(super) fn done(&mut self, done: Done) {
         match done {
             Done::Prepared(result) => self.prepared(result),
-            Done::Remounted(result) => {
-                if let Err(error) = result {
-                    self.node.events.warning(&self.pod, None, "FailedMount", &error.to_string());
-                }
-            }
+            Done::Remounted(result) => self.remounted(result),
             Done::Sandbox(result) => self.sandbox_ran(result),
             Done::Dropped { id, result } => {
                 self.going.tearing_down = false;
@@ -59,11 +55,26 @@ impl Worker {
                 self.mounted_now(mounted);
                 self.failures.remove("prepare");
                 self.going.prepared = Progress::Done;
+                if std::mem::take(&mut self.stale_volumes) {
+                    self.remount();
+                }
             }
             Err(error) => {
                 self.node.events.warning(&self.pod, None, error.reason(), &error.to_string());
                 self.going.prepared = Progress::Failed { retry_at: self.retry_at("prepare") };
             }
+        }
+    }
+
+    fn remounted(&mut self, result: Result<crate::volumes::Mounted, crate::volumes::VolumeError>) {
+        self.remounting = false;
+        match result {
+            Ok(mounted) => self.mounted_now(mounted),
+            // The pod goes on with what it has; the next change of the object is the next attempt.
+            Err(error) => tracing::debug!(pod = %self.reference, error = %error, "volumes not refreshed"),
+        }
+        if std::mem::take(&mut self.stale_volumes) {
+            self.remount();
         }
     }
 
@@ -116,9 +127,10 @@ impl Worker {
         seen: Option<Container>,
         failure: Option<StartFailure>,
     ) {
-        self.images.retain(|(container, n), _| container != &name || *n > attempt);
         match failure {
             None => {
+                self.images.retain(|(container, n), _| container != &name || *n > attempt);
+                self.going.images.retain(|(container, n), _| container != &name || *n > attempt);
                 self.waiting.remove(&name);
                 self.failures.remove(&name);
                 self.going.starts.remove(&name);
@@ -180,7 +192,7 @@ impl Worker {
         match result {
             Ok(()) => {
                 self.failures.remove("teardown");
-                self.going.torn_down = remove || !self.wants_gone();
+                self.going.torn_down = if remove { TornDown::Removed } else { TornDown::Stopped };
                 self.going.prepared = Progress::Idle;
                 if remove {
                     self.observed.sandboxes.clear();

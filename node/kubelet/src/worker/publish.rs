@@ -38,6 +38,9 @@ impl Worker {
         let now = Instant::now();
         let wait = if self.publish_failures > 0 {
             Duration::from_millis(200 << self.publish_failures.min(6))
+        } else if self.wants_gone() && self.observed.any_running() {
+            // The status that says how the containers ended follows.
+            SOON
         } else if is_creating(&status) && !self.wants_gone() {
             SOON
         } else {

@@ -1,0 +1,344 @@
+//! Container logs over HTTP: selected, cut, and followed while the container runs.
+//!
+//! Tasks: one per request; it ends when the client goes, the limit is reached, or the container is done.
+
+use std::{
+    convert::Infallible,
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use futures::{FutureExt, StreamExt};
+use http::{Response, StatusCode, header};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use inotify::{EventStream, Inotify, WatchMask};
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::{Body, Query, Refusal};
+use crate::{
+    logs,
+    node::{Known, Node},
+    paths,
+    spec::{self, PodRef},
+    status,
+};
+
+const CHUNK: usize = 32 * 1024;
+/// A follower looks by itself this often, should a notice be lost.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// What of a log is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Options {
+    follow: bool,
+    previous: bool,
+    timestamps: bool,
+    tail: Option<u64>,
+    since: Option<Timestamp>,
+    limit: Option<u64>,
+    stream: Option<String>,
+}
+
+impl Options {
+    fn read(query: &Query, now: Timestamp) -> Result<Options, Refusal> {
+        let number = |key: &str| match query.first(key) {
+            None | Some("") => Ok(None),
+            Some(text) => text
+                .parse::<u64>()
+                .map(Some)
+                .map_err(|_| Refusal::bad_request(format!("unable to decode {key}"))),
+        };
+        let mut since =
+            number("sinceSeconds")?.and_then(|seconds| now.checked_sub(Duration::from_secs(seconds)).ok());
+        if let Some(text) = query.first("sinceTime").filter(|t| !t.is_empty()) {
+            since = Some(text.parse().map_err(|_| Refusal::bad_request("unable to decode sinceTime"))?);
+        }
+        let stream = query.first("stream").filter(|s| !s.is_empty() && *s != "All").map(str::to_lowercase);
+        Ok(Options {
+            follow: query.flag("follow"),
+            previous: query.flag("previous"),
+            timestamps: query.flag("timestamps"),
+            tail: number("tailLines")?.or(number("tail")?),
+            since,
+            limit: number("limitBytes")?,
+            stream,
+        })
+    }
+}
+
+/// Answers with the container's log.
+pub(super) fn serve(
+    node: &Arc<Node>,
+    known: &Known,
+    container: &str,
+    query: &Query,
+) -> Result<Response<Body>, Refusal> {
+    let options = Options::read(query, crate::clock::now())?;
+    let path = locate(node, known, container, options.previous)?;
+    let (sender, receiver) = mpsc::channel::<Result<Frame<Bytes>, Infallible>>(4);
+    let (node, name, uid) = (node.clone(), container.to_owned(), spec::uid(&known.pod).to_owned());
+    node.tasks.clone().spawn(async move {
+        let stop = node.shutdown.clone();
+        let alive = Alive { node, uid, container: name };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            result = copy(&path, &options, &alive, &sender) => if let Err(error) = result {
+                tracing::debug!(error = %error, "log not read to its end");
+            }
+        }
+    });
+    let mut response = Response::new(StreamBody::new(ReceiverStream::new(receiver)).boxed_unsync());
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain"));
+    Ok(response)
+}
+
+/// The log file that is meant.
+fn locate(node: &Node, known: &Known, container: &str, previous: bool) -> Result<PathBuf, Refusal> {
+    let reference = PodRef::of(&known.pod);
+    let pod = &reference.name;
+    if spec::find_container(&known.pod, container).is_none() {
+        let text = format!("container \"{container}\" not found in pod \"{pod}\"");
+        return Err(Refusal::new(StatusCode::NOT_FOUND, text));
+    }
+    let entry = known.status.as_ref().and_then(|s| status::container_entry(s, container));
+    let waits = |reason: &str| {
+        Refusal::bad_request(format!(
+            "container \"{container}\" in pod \"{pod}\" is waiting to start: {reason}"
+        ))
+    };
+    let entry = entry.ok_or_else(|| waits("ContainerCreating"))?;
+    let ended_before = entry.last_state.as_ref().is_some_and(|s| s.terminated.is_some());
+    let state = entry.state.clone().unwrap_or_default();
+    let current = u32::try_from(entry.restart_count).unwrap_or_default();
+    let attempt = match (previous, &state.waiting) {
+        (true, None) if ended_before => current.checked_sub(1),
+        // A container that backs off shows its last run as current, and the one before as previous.
+        (true, Some(_)) if ended_before => Some(current),
+        (true, _) => None,
+        (false, Some(_)) if ended_before => Some(current),
+        (false, Some(waiting)) => {
+            let reason = waiting.reason.as_deref().unwrap_or_default();
+            let trying = match (reason, waiting.message.as_deref()) {
+                ("ErrImagePull" | "ImagePullBackOff", _) => "trying and failing to pull image",
+                (other, _) => other,
+            };
+            return Err(waits(trying));
+        }
+        (false, None) => Some(current),
+    };
+    let attempt = attempt.ok_or_else(|| {
+        Refusal::bad_request(format!(
+            "previous terminated container \"{container}\" in pod \"{pod}\" not found"
+        ))
+    })?;
+    let path =
+        paths::pod_logs(&node.config.log_dir, &reference).join(paths::container_log(container, attempt));
+    if path.exists() {
+        Ok(path)
+    } else {
+        Err(Refusal::not_found(format!("log file of \"{container}\" not found")))
+    }
+}
+
+/// Whether the container may still write.
+struct Alive {
+    node: Arc<Node>,
+    uid: String,
+    container: String,
+}
+
+impl Alive {
+    fn now(&self) -> bool {
+        let pods = self.node.pods.lock().expect("no holder panics");
+        let entry = pods
+            .get(&self.uid)
+            .and_then(|known| known.status.as_ref())
+            .and_then(|s| status::container_entry(s, &self.container));
+        entry.and_then(|e| e.state.as_ref()).is_some_and(|state| state.running.is_some())
+    }
+}
+
+type Sender = mpsc::Sender<Result<Frame<Bytes>, Infallible>>;
+
+async fn copy(path: &Path, options: &Options, alive: &Alive, out: &Sender) -> io::Result<()> {
+    let mut file = File::open(path)?;
+    if let Some(lines) = options.tail {
+        let start = tail_offset(&mut file, lines)?;
+        file.seek(SeekFrom::Start(start))?;
+    }
+    let mut notices = if options.follow { Some(Notices::of(path)?) } else { None };
+    let mut picker = Picker { options: options.clone(), left: options.limit, rest: BytesMut::new() };
+    let mut changes = alive.node.changes.subscribe();
+    loop {
+        // Asked before reading, so that what was written before the end is not missed.
+        let writing = alive.now();
+        if !drain(&mut file, &mut picker, out).await? {
+            return Ok(());
+        }
+        let Some(notices) = &mut notices else {
+            picker.finish(out).await;
+            return Ok(());
+        };
+        if let Some(next) = rotated(&file, path)? {
+            file = next;
+            continue;
+        }
+        if !writing {
+            picker.finish(out).await;
+            return Ok(());
+        }
+        tokio::select! {
+            () = out.closed() => return Ok(()),
+            seen = notices.next() => seen?,
+            changed = changes.changed() => if changed.is_err() { return Ok(()) },
+            () = tokio::time::sleep(LOOK) => {}
+        }
+    }
+}
+
+/// The file now at the path, if it is another one than the open one.
+fn rotated(open: &File, path: &Path) -> io::Result<Option<File>> {
+    let held = open.metadata()?;
+    match File::open(path) {
+        Ok(file) => {
+            let now = file.metadata()?;
+            Ok((now.ino() != held.ino() || now.dev() != held.dev()).then_some(file))
+        }
+        // Between the two steps of a rotation there is none.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Sends what is in the file now; false when nothing more is wanted.
+async fn drain(file: &mut File, picker: &mut Picker, out: &Sender) -> io::Result<bool> {
+    let mut chunk = vec![0; CHUNK];
+    loop {
+        let count = file.read(&mut chunk)?;
+        if count == 0 {
+            return Ok(true);
+        }
+        let picked = picker.take(&chunk[..count]);
+        if !picked.is_empty() && out.send(Ok(Frame::data(picked))).await.is_err() {
+            return Ok(false);
+        }
+        if picker.left == Some(0) {
+            return Ok(false);
+        }
+    }
+}
+
+/// Turns records into what the client asked for. Pure.
+struct Picker {
+    options: Options,
+    left: Option<u64>,
+    rest: BytesMut,
+}
+
+impl Picker {
+    fn take(&mut self, bytes: &[u8]) -> Bytes {
+        self.rest.extend_from_slice(bytes);
+        let mut out = BytesMut::new();
+        while let Some(end) = self.rest.iter().position(|b| *b == b'\n') {
+            let line = self.rest.split_to(end + 1);
+            self.line(&line[..end], &mut out);
+        }
+        if let Some(left) = &mut self.left {
+            out.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
+            *left -= out.len() as u64;
+        }
+        out.freeze()
+    }
+
+    fn line(&self, line: &[u8], out: &mut BytesMut) {
+        let Some(record) = logs::parse(line) else { return };
+        if self.options.stream.as_deref().is_some_and(|s| s != record.stream) {
+            return;
+        }
+        if let Some(since) = self.options.since
+            && record.time.parse::<Timestamp>().is_ok_and(|at| at < since)
+        {
+            return;
+        }
+        if self.options.timestamps {
+            out.extend_from_slice(record.time.as_bytes());
+            out.extend_from_slice(b" ");
+        }
+        out.extend_from_slice(record.text);
+        if !record.partial {
+            out.extend_from_slice(b"\n");
+        }
+    }
+
+    async fn finish(&mut self, out: &Sender) {
+        if !self.rest.is_empty() {
+            let last = self.take(b"\n");
+            // Ignored: a client that is gone wants nothing more.
+            out.send(Ok(Frame::data(last))).await.ok();
+        }
+    }
+}
+
+/// Where the last `lines` lines of a file begin.
+fn tail_offset(file: &mut File, lines: u64) -> io::Result<u64> {
+    let end = file.metadata()?.len();
+    if lines == 0 {
+        return Ok(end);
+    }
+    let mut at = end;
+    let mut seen = 0;
+    let mut chunk = vec![0; CHUNK];
+    while at > 0 {
+        let size = at.min(CHUNK as u64);
+        at -= size;
+        file.seek(SeekFrom::Start(at))?;
+        let part = &mut chunk[..usize::try_from(size).unwrap_or(CHUNK)];
+        file.read_exact(part)?;
+        for (index, _) in part.iter().enumerate().rev().filter(|(_, b)| **b == b'\n') {
+            let after = at + index as u64 + 1;
+            if after == end {
+                continue;
+            }
+            seen += 1;
+            if seen == lines {
+                return Ok(after);
+            }
+        }
+    }
+    Ok(0)
+}
+
+/// Notices of changes to a log file or its folder.
+struct Notices {
+    inner: EventStream<[u8; 4096]>,
+}
+
+impl Notices {
+    fn of(path: &Path) -> io::Result<Notices> {
+        let inotify = Inotify::init()?;
+        let folder = path.parent().unwrap_or(path);
+        inotify.watches().add(folder, WatchMask::MODIFY | WatchMask::CREATE | WatchMask::MOVED_TO)?;
+        Ok(Notices { inner: inotify.into_event_stream([0; 4096])? })
+    }
+
+    /// Waits for a change and takes all that are there. Cancel safe.
+    async fn next(&mut self) -> io::Result<()> {
+        let Some(first) = self.inner.next().await else { return Ok(()) };
+        first?;
+        while let Some(Some(more)) = self.inner.next().now_or_never() {
+            more?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! What goes wrong, and what a restart of the kubelet finds.
+
+use serde_json::json;
+
+use crate::cluster::{Cluster, one, phase, restarts, waiting};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restarted_kubelet_adopts_what_runs_and_clears_what_was_deleted_meanwhile() {
+    let mut cluster = Cluster::start().await;
+    for name in ["stays", "goes", "ends"] {
+        cluster.create(name, one("run:1")).await;
+        cluster.running(name).await;
+    }
+    cluster.stop_kubelet().await;
+    assert_eq!(cluster.fake.world.lock().unwrap().sandboxes.len(), 3, "containers outlive the kubelet");
+    cluster.delete("goes", 0).await;
+    cluster.delete("ends", 30).await;
+    cluster.start_kubelet().await;
+    cluster.gone("ends").await;
+    cluster
+        .eventually("only one is left", || async { cluster.fake.world.lock().unwrap().sandboxes.len() == 1 })
+        .await;
+    let pod = cluster.running("stays").await;
+    assert_eq!(restarts(&pod), 0);
+    assert_eq!(cluster.fake.calls("run_pod_sandbox"), 3, "nothing was made again");
+    cluster.delete("stays", 1).await;
+    cluster.gone("stays").await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_sandbox_is_replaced_with_the_next_attempt() {
+    let cluster = Cluster::start().await;
+    cluster.create("web", one("run:1")).await;
+    let before = cluster.running("web").await;
+    cluster.fake.kill_sandboxes();
+    let pod = cluster
+        .until("web", "in a new sandbox", |pod| {
+            phase(pod) == "Running"
+                && restarts(pod) == 1
+                && pod.status.as_ref().unwrap().pod_ip != before.status.as_ref().unwrap().pod_ip
+        })
+        .await;
+    assert_eq!(pod.status.unwrap().pod_ips.unwrap().len(), 1, "the old address is gone");
+    let attempts: Vec<u32> = cluster
+        .fake
+        .world
+        .lock()
+        .unwrap()
+        .sandboxes
+        .values()
+        .filter(|s| s.ready)
+        .map(|s| s.config.metadata.as_ref().unwrap().attempt)
+        .collect();
+    assert_eq!(attempts, [1]);
+    cluster.delete("web", 1).await;
+    cluster.gone("web").await;
+    cluster
+        .eventually("both are removed", || async { cluster.fake.world.lock().unwrap().sandboxes.is_empty() })
+        .await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_image_shows_upstreams_reasons_and_the_pod_can_still_be_deleted() {
+    let cluster = Cluster::start().await;
+    cluster.create("web", one("absent:1")).await;
+    cluster
+        .until("web", "failing to pull", |pod| waiting(pod).is_some_and(|(r, _)| r == "ErrImagePull"))
+        .await;
+    let pod = cluster
+        .until("web", "backing off", |pod| waiting(pod).is_some_and(|(r, _)| r == "ImagePullBackOff"))
+        .await;
+    assert!(waiting(&pod).unwrap().1.starts_with("Back-off pulling image \"absent:1\": "));
+    assert_eq!(cluster.event("web", "Pulling").await, "Pulling image \"absent:1\"");
+    let mut never = one("absent:1");
+    never["containers"][0]["imagePullPolicy"] = json!("Never");
+    cluster.create("never", never).await;
+    let pod = cluster
+        .until("never", "refused", |pod| waiting(pod).is_some_and(|(r, _)| r == "ErrImageNeverPull"))
+        .await;
+    assert_eq!(
+        waiting(&pod).unwrap().1,
+        "Container image \"absent:1\" is not present with pull policy of Never"
+    );
+    for name in ["web", "never"] {
+        cluster.delete(name, 5).await;
+        cluster.gone(name).await;
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_that_fails_is_tried_again_and_says_why() {
+    let cluster = Cluster::start().await;
+    cluster.fake.world.lock().unwrap().fail_sandbox = Some("no network today".into());
+    cluster.create("web", one("run:1")).await;
+    let message = cluster.event("web", "FailedCreatePodSandBox").await;
+    assert_eq!(message, "Failed to create pod sandbox: rpc error: code = Unknown desc = no network today");
+    cluster.fake.world.lock().unwrap().fail_sandbox = None;
+    cluster.running("web").await;
+    cluster.delete("web", 1).await;
+    cluster.gone("web").await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_without_events_is_relisted() {
+    let cluster = Cluster::without_kubelet().await;
+    cluster.fake.world.lock().unwrap().without_events = true;
+    let mut cluster = cluster;
+    cluster.start_kubelet().await;
+    cluster.create("web", one("run:1")).await;
+    cluster.running("web").await;
+    cluster.fake.end("app", 1);
+    cluster.until("web", "restarted", |pod| restarts(pod) == 1 && phase(pod) == "Running").await;
+    cluster.delete("web", 1).await;
+    cluster.gone("web").await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_the_node_has_no_room_for_is_turned_away() {
+    let cluster = Cluster::start().await;
+    let spec =
+        json!({"containers": [{"name": "app", "image": "run:1", "resources": {"requests": {"cpu": "999"}}}]});
+    cluster.create("big", spec).await;
+    let pod = cluster.until("big", "failed", |pod| phase(pod) == "Failed").await;
+    let status = pod.status.unwrap();
+    assert_eq!(status.reason.as_deref(), Some("OutOfcpu"));
+    assert!(status.message.unwrap().starts_with("Pod was rejected: Node didn't have enough resource: cpu"));
+    assert_eq!(cluster.fake.calls("run_pod_sandbox"), 0);
+    cluster.delete("big", 0).await;
+    cluster.gone("big").await;
+    cluster.stop().await;
+}

@@ -1,0 +1,9 @@
+//! The kubelet between a real API server and a runtime that does as it is told.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cluster;
+mod faults;
+mod lifecycle;
+mod runtime;
+mod sources;
