@@ -76,7 +76,7 @@ async fn an_image_is_pulled_with_progress_and_pulled_again_without_its_layers() 
     let name = registry.name("app:v1");
     let image = store.pull(&name, Auth::default(), Some(progress)).await.unwrap();
     assert_eq!(image.id, built.id());
-    assert_eq!(image.repo_tags, [name.clone()]);
+    assert_eq!(image.repo_tags, std::slice::from_ref(&name));
     assert_eq!(image.repo_digests, [registry.name(&format!("app@{}", built.digest()))]);
     assert_eq!(fs::read(image.layers[1].join("a/one")).unwrap(), noise(1, 200_000));
     assert_eq!(fs::read(image.layers[0].join("two")).unwrap(), noise(2, 100_000));
