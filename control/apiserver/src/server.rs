@@ -155,8 +155,8 @@ impl ApiServer {
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
                 },
-                _ = renewals.tick() => if let Err(error) = self.tls.renew() {
-                    tracing::error!(error = %crate::error_chain(&error), "the serving certificate was not renewed");
+                _ = renewals.tick() => if let Err(error) = self.renew() {
+                    tracing::error!(error = %crate::error_chain(&error), "certificates were not renewed; trying again later");
                 },
             }
         }
@@ -166,6 +166,11 @@ impl ApiServer {
         if tokio::time::timeout(DRAIN, self.tasks.wait()).await.is_err() {
             tracing::warn!(open = self.tasks.len(), "connections were still open at the end");
         }
+    }
+
+    fn renew(&self) -> Result<(), PkiError> {
+        self.tls.renew()?;
+        self.core.kubelets.renew(&self.core.pki)
     }
 
     fn take(&self, stream: TcpStream, drain: CancellationToken) {

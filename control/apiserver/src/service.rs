@@ -1,11 +1,13 @@
 //! The service: request in, response out, the same for a socket and for a client in this process.
 
 use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::Request;
 use http_body::Body as _;
@@ -41,9 +43,15 @@ impl ApiService {
             parts.extensions.insert(identity.clone());
         }
         let head = parts.method == http::Method::HEAD;
-        let mut response = match self.pass(parts, body).await {
-            Ok(response) => response,
-            Err(error) => error.response(),
+        let path = parts.uri.path().to_owned();
+        let mut response = match AssertUnwindSafe(self.pass(parts, body)).catch_unwind().await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => error.response(),
+            Err(_) => {
+                tracing::error!(path, "a request made the server panic");
+                ApiError::internal("this request caused apiserver to panic. Look in the logs for details.")
+                    .response()
+            }
         };
         let headers = response.headers_mut();
         headers

@@ -1,4 +1,6 @@
 //! Real clients: kube in process and over TLS, with certificates, tokens, and without.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+
 #[path = "support/server.rs"]
 mod server;
 

@@ -1,4 +1,6 @@
 //! Deletion: grace, finalizers, preconditions, namespaces; and binding, which decides about grace.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+
 #[path = "support/server.rs"]
 mod server;
 

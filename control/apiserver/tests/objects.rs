@@ -1,4 +1,6 @@
 //! Objects: create, read, change and delete them, and what clients are told when they may not.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+
 #[path = "support/server.rs"]
 mod server;
 

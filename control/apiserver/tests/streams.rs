@@ -1,4 +1,6 @@
 //! Logs and upgraded streams, carried through the server to a kubelet that speaks TLS.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+
 #[path = "support/server.rs"]
 mod server;
 

@@ -1,4 +1,6 @@
 //! Lists and watches: selectors, pages, versions, and streams without gaps.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+
 #[path = "support/server.rs"]
 mod server;
 

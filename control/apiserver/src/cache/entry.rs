@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::{Bytes, BytesMut};
-use podwire_api::Kind;
 use podwire_api::selector::{FieldSelector, LabelSelector};
+use podwire_api::{Kind, protobuf};
 use podwire_store::KeyValue;
 use serde_json::{Map, Value};
 
@@ -105,12 +105,20 @@ pub(crate) struct Change {
     /// When it was heard of, for trimming.
     pub(crate) heard: tokio::time::Instant,
     frames: [OnceLock<Bytes>; 3],
+    binary_frames: [OnceLock<Bytes>; 3],
 }
 
 impl Change {
     /// A change heard of now.
     pub(crate) fn new(kind: ChangeKind, entry: Arc<Entry>, previous: Option<Arc<Entry>>) -> Self {
-        Self { kind, entry, previous, heard: tokio::time::Instant::now(), frames: Default::default() }
+        Self {
+            kind,
+            entry,
+            previous,
+            heard: tokio::time::Instant::now(),
+            frames: Default::default(),
+            binary_frames: Default::default(),
+        }
     }
 
     /// How a watcher with these selectors sees the change: entering is an addition, leaving a deletion.
@@ -146,6 +154,20 @@ impl Change {
         slot.get_or_init(|| {
             let (entry, revision) = self.shown(seen);
             json_frame(kind, seen.as_str(), revision, &entry.tail)
+        })
+        .clone()
+    }
+}
+
+impl Change {
+    /// The event in Kubernetes' protobuf framing, encoded once for all who watch that way.
+    pub(crate) fn binary_frame(&self, kind: &Kind, seen: ChangeKind) -> Bytes {
+        let slot = &self.binary_frames[seen as usize];
+        slot.get_or_init(|| {
+            let (entry, revision) = self.shown(seen);
+            let mut object = entry.decode(kind);
+            object["metadata"]["resourceVersion"] = revision.to_string().into();
+            protobuf::watch_event(seen.as_str(), &protobuf::encode(kind, &object)).into()
         })
         .clone()
     }

@@ -132,8 +132,7 @@ impl Insert<'_> {
                     found => found,
                 }
             } else {
-                let ttl = (kind.resource == "events").then_some(EVENT_LIFE);
-                let op = Op::Put { value: value.clone(), ttl };
+                let op = Op::Put { value: value.clone(), ttl: life(kind) };
                 match self.core.store.txn(&key, Guard::Absent, op).await? {
                     Outcome::Committed { revision, .. } => {
                         let key = key.into();
@@ -161,6 +160,11 @@ fn taken(kind: &Kind, name: &str, found: Option<&KeyValue>) -> ApiError {
         .and_then(|kv| codec::decode(kind, kv).ok())
         .is_some_and(|object| object["metadata"]["deletionTimestamp"].is_string());
     ApiError::already_exists(kind, name, deleting)
+}
+
+/// How long objects of a kind live without being written again.
+pub(crate) fn life(kind: &Kind) -> Option<std::time::Duration> {
+    (kind.resource == "events").then_some(EVENT_LIFE)
 }
 
 /// The bytes to store, in the shape they are stored in.

@@ -1,5 +1,8 @@
 //! Deleting: at once, after a grace period, or when the last finalizer is gone.
 
+use std::sync::Arc;
+
+use futures::{StreamExt, stream};
 use http::StatusCode;
 use podwire_api::Kind;
 use podwire_store::{Guard, KeyValue, Op, Outcome};
@@ -11,11 +14,15 @@ use super::update::{self, Changed, bump_generation, precondition};
 use super::{Call, list, render};
 use crate::admission;
 use crate::body::Response;
+use crate::cache::Entry;
 use crate::core::{self, Core};
 use crate::identity::Identity;
 use crate::status::{self, ApiError, Result};
 
+/// A deletion that loses against other writes is tried this often.
 const ATTEMPTS: usize = 10;
+/// How many objects of a collection are deleted side by side.
+const AT_A_TIME: usize = 64;
 
 /// Deletes one object.
 pub(crate) async fn delete(call: &mut Call) -> Result<Response> {
@@ -57,20 +64,38 @@ pub(crate) async fn delete_collection(call: &mut Call) -> Result<Response> {
     let rep = call.representation()?;
     let options = DeleteOptions::read(call).await?;
     let listed = list::select_all(call).await?;
-    let mut objects = Vec::with_capacity(listed.entries.len());
-    for entry in &listed.entries {
-        let name = entry.field("metadata.name").unwrap_or_default();
-        let namespace = entry.field("metadata.namespace").unwrap_or_default();
-        let deletion =
-            Deletion { core: &call.core, identity: &call.identity, kind: call.kind, namespace, name };
-        match deletion.run(&options).await {
-            Ok(Removed::Later(kv)) => objects.push(core::read(call.kind, &kv)?),
-            Ok(Removed::Gone(object)) => objects.push(object),
-            Err(error) if error.code == StatusCode::NOT_FOUND => {}
-            Err(error) => return Err(error),
-        }
+    let mut objects: Vec<Value> = Vec::with_capacity(listed.entries.len());
+    // Many at a time, so that they share the store's commits.
+    let mut results = stream::iter(listed.entries)
+        .map(|entry| {
+            remove_entry(call.core.clone(), call.identity.clone(), call.kind, entry, options.clone())
+        })
+        .buffered(AT_A_TIME)
+        .boxed();
+    while let Some(result) = results.next().await {
+        objects.extend(result?);
     }
+    drop(results);
     Ok(list::respond_objects(call, rep, listed.revision, objects))
+}
+
+/// Deletes one object of a collection; one that is gone already is left out.
+async fn remove_entry(
+    core: Arc<Core>,
+    identity: Arc<Identity>,
+    kind: &'static Kind,
+    entry: Arc<Entry>,
+    options: DeleteOptions,
+) -> Result<Option<Value>> {
+    let name = entry.field("metadata.name").unwrap_or_default();
+    let namespace = entry.field("metadata.namespace").unwrap_or_default();
+    let deletion = Deletion { core: &core, identity: &identity, kind, namespace, name };
+    match deletion.run(&options).await {
+        Ok(Removed::Later(kv)) => Ok(Some(core::read(kind, &kv)?)),
+        Ok(Removed::Gone(object)) => Ok(Some(object)),
+        Err(error) if error.code == StatusCode::NOT_FOUND => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// What a deletion did.
@@ -113,7 +138,7 @@ impl Deletion<'_> {
                 Step::Mark(object) if options.dry_run => return Ok(Removed::Gone(object)),
                 Step::Remove(object) if options.dry_run => return Ok(Removed::Gone(object)),
                 Step::Mark(object) => {
-                    match update::put(self.core, &stored, encode(self.kind, &object)).await? {
+                    match update::put(self.core, self.kind, &stored, encode(self.kind, &object)).await? {
                         Ok(Changed::Stored(kv)) => return Ok(Removed::Later(kv)),
                         Ok(Changed::Object(object)) => return Ok(Removed::Gone(object)),
                         Err(current) => current,

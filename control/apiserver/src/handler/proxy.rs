@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
@@ -27,25 +28,20 @@ const CONNECT: Duration = Duration::from_secs(5);
 
 /// Opens connections to kubelets with the API server's own client certificate.
 pub(crate) struct KubeletClient {
-    connector: TlsConnector,
+    connector: ArcSwap<rustls::ClientConfig>,
     tasks: TaskTracker,
 }
 
 impl KubeletClient {
     /// Reads or makes the client certificate.
     pub(crate) fn new(pki: &Pki) -> Result<Self, PkiError> {
-        let subject = "kube-apiserver-kubelet-client";
-        let pair = pki.kept_client("apiserver-kubelet-client", subject, &["system:masters"])?;
-        let (chain, key) = pair.to_der(subject)?;
-        let failed = |source| PkiError::Tls { subject: subject.into(), source };
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(failed)?
-            .with_root_certificates(crate::server::roots(pki)?)
-            .with_client_auth_cert(chain, key)
-            .map_err(failed)?;
-        Ok(Self { connector: TlsConnector::from(Arc::new(config)), tasks: TaskTracker::new() })
+        Ok(Self { connector: ArcSwap::from(client_config(pki)?), tasks: TaskTracker::new() })
+    }
+
+    /// Replaces the client certificate when it nears its end.
+    pub(crate) fn renew(&self, pki: &Pki) -> Result<(), PkiError> {
+        self.connector.store(client_config(pki)?);
+        Ok(())
     }
 
     /// Sends one request over a connection of its own.
@@ -61,7 +57,7 @@ impl KubeletClient {
             let tcp = TcpStream::connect((node.host.as_str(), node.port)).await?;
             tcp.set_nodelay(true)?;
             let name = ServerName::try_from(node.host.clone()).map_err(std::io::Error::other)?;
-            self.connector.connect(name, tcp).await
+            TlsConnector::from(self.connector.load_full()).connect(name, tcp).await
         };
         let stream = match tokio::time::timeout(CONNECT, connect).await {
             Ok(connected) => connected.map_err(|error| unreachable(&error))?,
@@ -77,6 +73,21 @@ impl KubeletClient {
         });
         sender.send_request(request).await.map_err(|error| unreachable(&error))
     }
+}
+
+fn client_config(pki: &Pki) -> Result<Arc<rustls::ClientConfig>, PkiError> {
+    let subject = "kube-apiserver-kubelet-client";
+    let pair = pki.kept_client("apiserver-kubelet-client", subject, &["system:masters"])?;
+    let (chain, key) = pair.to_der(subject)?;
+    let failed = |source| PkiError::Tls { subject: subject.into(), source };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(failed)?
+        .with_root_certificates(crate::server::roots(pki)?)
+        .with_client_auth_cert(chain, key)
+        .map_err(failed)?;
+    Ok(Arc::new(config))
 }
 
 /// Where a kubelet listens.

@@ -196,7 +196,7 @@ impl<'a> Change<'a> {
             Part::Resize => new = resized(old, &new),
             Part::Server => {}
         }
-        if matches!(self.part, Part::Ephemeral | Part::Resize | Part::Server) && new["spec"] != old["spec"] {
+        if matches!(self.part, Part::Ephemeral | Part::Resize) && new["spec"] != old["spec"] {
             bump_generation(&mut new);
         }
         admission::update(self.core, self.identity, kind, self.part, &mut new, old).await?;
@@ -261,17 +261,18 @@ impl<'a> Change<'a> {
         if self.options.dry_run {
             return Ok(Ok(Changed::Object(new)));
         }
-        put(self.core, stored, value).await
+        put(self.core, self.kind, stored, value).await
     }
 }
 
 /// Replaces stored bytes unless they changed in between.
 pub(crate) async fn put(
     core: &Core,
+    kind: &Kind,
     stored: &KeyValue,
     value: Bytes,
 ) -> Result<std::result::Result<Changed, Option<KeyValue>>> {
-    let op = Op::Put { value: value.clone(), ttl: None };
+    let op = Op::Put { value: value.clone(), ttl: create::life(kind) };
     Ok(match core.store.txn(&stored.key, Guard::ModRevision(stored.mod_revision), op).await? {
         Outcome::Committed { revision, .. } => {
             Ok(Changed::Stored(KeyValue { value, mod_revision: revision, ..stored.clone() }))

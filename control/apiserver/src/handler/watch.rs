@@ -224,12 +224,13 @@ impl Watcher {
     /// One event; plain JSON of a change is shared with all other watchers.
     fn event(&mut self, seen: ChangeKind, entry: &Entry, revision: u64, change: Option<&Change>) -> Bytes {
         let kind = self.call_kind;
-        if self.rep.encoding == Encoding::Json && self.rep.shape == Shape::Object && !core::is_converted(kind)
-        {
-            return match change {
-                Some(change) => change.frame(kind, seen),
-                None => json_frame(kind, seen.as_str(), revision, &entry.tail),
-            };
+        if self.rep.shape == Shape::Object && !core::is_converted(kind) {
+            match (self.rep.encoding, change) {
+                (Encoding::Json, Some(change)) => return change.frame(kind, seen),
+                (Encoding::Json, None) => return json_frame(kind, seen.as_str(), revision, &entry.tail),
+                (Encoding::Protobuf, Some(change)) => return change.binary_frame(kind, seen),
+                _ => {}
+            }
         }
         let mut object = list::decoded(kind, entry);
         object["metadata"]["resourceVersion"] = revision.to_string().into();
