@@ -58,6 +58,8 @@ pub enum Verb {
     Exec(ExecArgs),
     /// Delete objects.
     Delete(DeleteArgs),
+    /// Show the path of a pod: who called whom, when, for how long.
+    Trace(TraceArgs),
     /// Print client and server version.
     Version(Connection),
     /// Print a completion script for a shell.
@@ -399,4 +401,22 @@ pub struct DeleteArgs {
     /// Wait until the objects are gone.
     #[arg(long, default_value_t = true, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
     pub wait: bool,
+}
+
+/// Flags of `trace`.
+#[derive(Debug, Clone, Args)]
+pub struct TraceArgs {
+    #[command(flatten)]
+    pub to: Connection,
+    /// The pod, with or without `pod/`, or its UID.
+    pub pod: Option<String>,
+    /// A table of where the time of the newest pods went.
+    #[arg(long)]
+    pub last: Option<usize>,
+    /// Form: mermaid or json (default: a diagram for the terminal).
+    #[arg(short, long)]
+    pub output: Option<String>,
+    /// Columns of the terminal.
+    #[arg(long)]
+    pub width: Option<usize>,
 }

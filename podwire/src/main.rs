@@ -3,7 +3,7 @@
 //! # Layout
 //! - `cli` what was typed; `instance` the names one node owns;
 //! - `up` the whole node; `solo` one participant alone; `down` the way back; `check` the preflight;
-//! - `image` the local image verbs; `client` kubectl's verbs.
+//! - `image` the local image verbs; `client` kubectl's verbs; `trace` the path of a pod.
 //!
 //! The supervisor's entry comes before anything else: it must stay small and single-threaded.
 
@@ -17,51 +17,31 @@ mod image;
 mod instance;
 mod node_parts;
 mod solo;
+mod trace;
 mod up;
 
 use std::{io::Write, process::ExitCode};
 
 use clap::{CommandFactory, Parser};
+use tracing_subscriber::{Layer, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::cli::{Cli, Verb};
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     if args.next().is_some_and(|word| word == "supervisor") {
-        return supervise(args);
+        return podwire_container::supervisor_main(args.collect());
     }
     let cli = Cli::parse();
-    init_logs(&cli.log);
-    match run(cli) {
+    let ring = trace::Ring::default();
+    init_logs(&cli.log, ring.clone());
+    match run(cli, ring) {
         Ok(code) => code,
         Err(error) => {
             complain(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
-}
-
-/// The hidden verb `supervisor`; its flags are read by hand so that nothing else is set up first.
-fn supervise(mut words: impl Iterator<Item = std::ffi::OsString>) -> ExitCode {
-    let (mut socket, mut state_dir, mut cgroup) = (None, None, None);
-    while let Some(flag) = words.next() {
-        let value = words.next();
-        match flag.to_str() {
-            Some("--socket") => socket = value,
-            Some("--state-dir") => state_dir = value,
-            Some("--cgroup") => cgroup = value.and_then(|value| value.into_string().ok()),
-            _ => {}
-        }
-    }
-    let (Some(socket), Some(state_dir)) = (socket, state_dir) else {
-        complain("the supervisor needs --socket and --state-dir");
-        return ExitCode::from(64);
-    };
-    podwire_container::supervisor_main(podwire_container::SupervisorArgs {
-        socket: socket.into(),
-        state_dir: state_dir.into(),
-        cgroup,
-    })
 }
 
 #[allow(clippy::print_stderr)] // The one place that speaks to a person's terminal about failure.
@@ -80,9 +60,13 @@ fn say(text: &str) {
     writeln!(std::io::stdout(), "{text}").ok();
 }
 
-fn init_logs(filter: &str) {
+/// Logs go to stderr as the filter says; arrows go to the ring whatever it says.
+fn init_logs(filter: &str, ring: trace::Ring) {
     let filter = tracing_subscriber::EnvFilter::try_new(filter).unwrap_or_else(|_| "info".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    let logs = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false).with_filter(filter);
+    let arrows = trace::ArrowLayer(ring)
+        .with_filter(tracing_subscriber::filter::Targets::new().with_target(trace::TARGET, tracing::Level::TRACE));
+    tracing_subscriber::registry().with(logs).with(arrows).init();
 }
 
 fn block_on<T>(workers: usize, future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
@@ -93,11 +77,11 @@ fn block_on<T>(workers: usize, future: impl Future<Output = anyhow::Result<T>>) 
     result
 }
 
-fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+fn run(cli: Cli, ring: trace::Ring) -> anyhow::Result<ExitCode> {
     let workers = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8);
     let mut out = |line: &str| say(line);
     match cli.verb {
-        Verb::Up(args) => block_on(workers, up::up(args))?,
+        Verb::Up(args) => block_on(workers, up::up(args, ring))?,
         Verb::Down(args) => block_on(2, down::down(args))?,
         Verb::Check(args) => return Ok(check_verb(&args)),
         Verb::Instance(data) => say(&instance::Instance::at(&data.data_dir)?.describe()),
@@ -105,7 +89,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Verb::Scheduler(args) => block_on(workers, solo::scheduler(args))?,
         Verb::Controllers(args) => block_on(workers, solo::controllers(args))?,
         Verb::Kubelet(args) => block_on(workers, solo::kubelet(args))?,
-        Verb::Runtime(args) => block_on(workers, solo::runtime(args))?,
+        Verb::Runtime(args) => block_on(workers, solo::runtime(args, ring))?,
         Verb::Image(verb) => block_on(workers, image::run(verb))?,
         Verb::Apply(args) => block_on(1, client::apply(&args, &mut out))?,
         Verb::Get(args) => block_on(1, client::get(&args, &mut out))?,
@@ -113,6 +97,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Verb::Exec(args) => return Ok(ExitCode::from(block_on(1, client::exec(&args))?)),
         Verb::Delete(args) => block_on(1, client::delete(&args, &mut out))?,
         Verb::Version(to) => say(block_on(1, client::version(&to))?.trim_end()),
+        Verb::Trace(args) => say(trace::trace(&args)?.trim_end()),
         Verb::Completion { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "podwire", &mut std::io::stdout());
         }

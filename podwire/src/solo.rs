@@ -13,6 +13,7 @@ use crate::{
     instance::Instance,
     node_parts::{self, NetworkFolders},
     say,
+    trace::{self, Ring},
     up::{lock, parse_cidr, reachable, write_admin},
 };
 
@@ -98,7 +99,7 @@ pub async fn kubelet(args: KubeletArgs) -> Result<()> {
 }
 
 /// `podwire runtime`.
-pub async fn runtime(args: RuntimeArgs) -> Result<()> {
+pub async fn runtime(args: RuntimeArgs, ring: Ring) -> Result<()> {
     let instance = Instance::at(&args.data.data_dir)?;
     let _lock = lock(&instance)?;
     let folders = NetworkFolders { conf_dir: args.cni_conf_dir.clone(), bin_dirs: vec![args.cni_bin_dir.clone()] };
@@ -107,8 +108,10 @@ pub async fn runtime(args: RuntimeArgs) -> Result<()> {
         node_parts::runtime(&instance, listen.clone(), &folders, args.nri_socket.clone(), args.registry_config.as_deref())?;
     let runtime = config.build().await.context("start the runtime")?;
     say(&format!("ready socket={}", listen.display()));
-    runtime.run(until_signal()?).await;
-    Ok(())
+    let shutdown = until_signal()?;
+    let (ran, served) = tokio::join!(runtime.run(shutdown.clone()), trace::serve(instance.run_dir(), ring, shutdown));
+    let () = ran;
+    served
 }
 
 async fn client(kubeconfig: &Path) -> Result<kube::Client> {

@@ -25,10 +25,11 @@ use crate::{
     instance::Instance,
     node_parts::{self, NetworkFolders},
     say,
+    trace::{self, Ring},
 };
 
 /// Runs the node until SIGTERM or SIGINT.
-pub async fn up(args: UpArgs) -> Result<()> {
+pub async fn up(args: UpArgs, ring: Ring) -> Result<()> {
     if let Some(misses) = check::blocking(&check::findings()) {
         bail!("this machine cannot run pods:\n{misses}");
     }
@@ -45,6 +46,7 @@ pub async fn up(args: UpArgs) -> Result<()> {
     let runtime = start_runtime(&instance, &args).await?;
     let kubelet = start_kubelet(&instance, &args, &control, &node).await?;
     let deciders = start_deciders(&control).await?;
+    deciders.tasks.spawn(serve_trace(instance.run_dir(), ring, deciders.shutdown.clone()));
 
     tokio::select! {
         ready = until_ready(&control.node_client, &node.name) => {
@@ -203,6 +205,12 @@ async fn start_deciders(control: &Control) -> Result<Running> {
     let controllers = node_parts::controllers(control.controllers_client.clone(), control.pki.ca_pem()).await?;
     running.tasks.spawn(controllers.run(running.shutdown.clone()));
     Ok(running)
+}
+
+async fn serve_trace(folder: PathBuf, ring: Ring, shutdown: CancellationToken) {
+    if let Err(error) = trace::serve(folder, ring, shutdown).await {
+        tracing::warn!(error = format!("{error:#}"), "traces cannot be read; the node runs on");
+    }
 }
 
 /// Returns when the node says that it is Ready.
