@@ -7,6 +7,8 @@ mod devices;
 mod layout;
 mod resources;
 mod stats;
+#[cfg(test)]
+mod tests;
 
 use std::fs;
 use std::io;

@@ -15,6 +15,7 @@ mod journal;
 mod log;
 mod output;
 mod poll;
+mod seal;
 mod server;
 
 use std::ffi::OsString;
@@ -69,7 +70,8 @@ impl SupervisorArgs {
 ///
 /// Returns in the calling process as soon as the supervisor, detached from it, listens.
 pub fn supervisor_main(words: Vec<OsString>) -> ExitCode {
-    match SupervisorArgs::parse(words).and_then(|args| detach_and_run(&args)) {
+    let sealed = seal::seal();
+    match SupervisorArgs::parse(words).and_then(|args| detach_and_run(&args, sealed)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let mut stderr = io::stderr();
@@ -80,7 +82,7 @@ pub fn supervisor_main(words: Vec<OsString>) -> ExitCode {
     }
 }
 
-fn detach_and_run(args: &SupervisorArgs) -> io::Result<()> {
+fn detach_and_run(args: &SupervisorArgs, sealed: io::Result<()>) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&args.state_dir)?;
     let (mut told, tell) = io::pipe()?;
     // SAFETY: called before any thread exists, so the child is a whole process.
@@ -95,7 +97,7 @@ fn detach_and_run(args: &SupervisorArgs) -> io::Result<()> {
         return if verdict == "listening" { Ok(()) } else { Err(io::Error::other(verdict)) };
     }
     drop(told);
-    let code = match daemon(args, tell) {
+    let code = match daemon(args, tell, sealed) {
         Ok(()) => 0,
         Err(error) => {
             note(&format!("ended: {error}"));
@@ -107,7 +109,7 @@ fn detach_and_run(args: &SupervisorArgs) -> io::Result<()> {
 }
 
 /// The detached process.
-fn daemon(args: &SupervisorArgs, mut tell: io::PipeWriter) -> io::Result<()> {
+fn daemon(args: &SupervisorArgs, mut tell: io::PipeWriter, sealed: io::Result<()>) -> io::Result<()> {
     let started = start(args);
     let verdict = match &started {
         Ok(_) => "listening".to_owned(),
@@ -117,6 +119,9 @@ fn daemon(args: &SupervisorArgs, mut tell: io::PipeWriter) -> io::Result<()> {
     tell.write_all(verdict.as_bytes()).ok();
     drop(tell);
     let mut server = started?;
+    if let Err(error) = sealed {
+        note(&format!("the executable is not sealed against containers: {error}"));
+    }
     server.run()
 }
 
@@ -154,6 +159,7 @@ fn redirect_stdio(args: &SupervisorArgs) -> io::Result<()> {
 
 /// Orphans of containers come to us; nobody in a container can look into us; many descriptors.
 fn harden() -> io::Result<()> {
+    rustix::thread::set_name(c"podwire-superv")?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);

@@ -203,3 +203,22 @@ fn a_plain_folder_can_be_the_root_and_the_cgroup_view_is_read_only() {
     let (_, text) = world.output(request);
     assert!(text.contains("memory") && text.contains("refused"), "{text}");
 }
+
+#[test]
+fn the_supervisors_executable_cannot_be_reached_for_writing() {
+    use std::os::unix::fs::MetadataExt;
+    let world = World::new();
+    let exe = std::fs::metadata(&world.cfg.exe).unwrap();
+    // The program is our own executable, by way of the kernel's link to it.
+    std::os::unix::fs::symlink("/proc/self/exe", world.rootfs().join("bin/self")).unwrap();
+    let request = world.request("self", &["/bin/self", "--socket", "/tmp/s"]);
+    world.supervisor.create(request).unwrap();
+    let inside = format!("/proc/{}/exe", world.supervisor.list().unwrap()[0].pid);
+    assert_eq!(std::fs::metadata(&inside).unwrap().ino(), exe.ino());
+    let refused = std::fs::OpenOptions::new().append(true).open(&inside).unwrap_err();
+    // Busy while it runs, and for ever after on a read-only mount.
+    assert!(matches!(refused.raw_os_error(), Some(libc::EROFS | libc::ETXTBSY)), "{refused}");
+    let held = std::fs::File::open(&inside).unwrap();
+    let flags = rustix::fs::fstatvfs(&held).unwrap().f_flag;
+    assert!(flags.contains(rustix::fs::StatVfsMountFlags::RDONLY), "{flags:?}");
+}
