@@ -2,9 +2,10 @@
 //!
 //! The folder of the reference plugin (one file per address) stays the truth; this index lives beside it, in a folder no
 //! network can be called, and is thrown away and rebuilt whenever the folder was changed by somebody else, which its
-//! modification time tells. Three kinds of file:
+//! modification time tells. Four kinds of file:
 //! - `state`: magic, boot id and the folder's modification time after our last change;
-//! - `own.<hash>`: the addresses of one (container, interface);
+//! - `own.<hash>`: the addresses of one (container, interface) that we reserved;
+//! - `adopted.<n>`: owners found in the folder when the index was built, spread over a thousand files;
 //! - `map.<first>-<last>`: one bit per address of a range.
 //!
 //! Everything here is a hint that is verified against the folder before it is believed, and is used under the store's lock.
@@ -20,6 +21,9 @@ use crate::names::sha512_hex;
 
 const STATE_MAGIC: &str = "podwire-ipam-state 1";
 const OWNER_MAGIC: &str = "podwire-ipam-owner 1";
+const ADOPTED_MAGIC: &str = "podwire-ipam-adopted 1";
+/// So many that even the folder of a full /16 leaves some sixty lines in each.
+const ADOPTED_FILES: u64 = 1024;
 /// Above this a range is probed instead of mapped: 2^20 addresses are 128 KiB.
 const MAPPED: u128 = 1 << 20;
 
@@ -82,8 +86,44 @@ impl Index {
         self.dir.join(format!("own.{}", &sha512_hex(&owner.record())[..40]))
     }
 
+    fn adopted_path(&self, owner: &Owner) -> PathBuf {
+        // FNV-1a: only spreads, decides nothing.
+        let hash = owner.record().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        self.dir.join(format!("adopted.{}", hash % ADOPTED_FILES))
+    }
+
+    /// Writes the owners found in the folder.
+    pub fn adopt<'a>(&self, found: impl Iterator<Item = (&'a Owner, IpAddr)>) -> io::Result<()> {
+        let mut files: std::collections::HashMap<PathBuf, String> = std::collections::HashMap::new();
+        for (owner, ip) in found {
+            let text = files.entry(self.adopted_path(owner)).or_insert_with(|| format!("{ADOPTED_MAGIC}\n"));
+            text.push_str(&format!("{}\t{}\t{ip}\n", owner.container, owner.ifname));
+        }
+        files.into_iter().try_for_each(|(path, text)| std::fs::write(path, text))
+    }
+
+    fn adopted(&self, owner: &Owner) -> Vec<IpAddr> {
+        let Ok(text) = std::fs::read_to_string(self.adopted_path(owner)) else { return Vec::new() };
+        let mut lines = text.lines();
+        if lines.next() != Some(ADOPTED_MAGIC) {
+            return Vec::new();
+        }
+        let own = format!("{}\t{}\t", owner.container, owner.ifname);
+        lines.filter_map(|line| line.strip_prefix(&own)?.parse().ok()).collect()
+    }
+
     /// The addresses an owner is said to have.
     pub fn addresses(&self, owner: &Owner) -> Vec<IpAddr> {
+        let mut found = self.reserved_by_us(owner);
+        found.extend(self.adopted(owner));
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    fn reserved_by_us(&self, owner: &Owner) -> Vec<IpAddr> {
         let Ok(text) = std::fs::read_to_string(self.owner_path(owner)) else { return Vec::new() };
         let Some(rest) = text.strip_prefix(OWNER_MAGIC).and_then(|rest| rest.strip_prefix('\n')) else {
             return Vec::new();

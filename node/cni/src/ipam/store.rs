@@ -55,8 +55,8 @@ pub struct Store {
     index: Index,
     boot: String,
     lock: File,
-    /// Files of the folder read so far: what constant cost is counted in.
-    reads: std::cell::Cell<u64>,
+    /// Files of the folder read or listed so far: what constant cost is counted in.
+    touched: std::cell::Cell<u64>,
 }
 
 fn failed(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CniError {
@@ -94,14 +94,18 @@ impl Store {
             .map_err(failed("open", &lock_path))?;
         take(&lock, &lock_path)?;
         let index = Index::open(data_dir, network).map_err(failed("open the index beside", &dir))?;
-        let store = Store { dir, index, boot: boot_id(), lock, reads: std::cell::Cell::new(0) };
+        let store = Store { dir, index, boot: boot_id(), lock, touched: std::cell::Cell::new(0) };
         store.release_earlier_boots()?;
         Ok(store)
     }
 
-    /// How many reservation files have been read, for tests of constant cost.
-    pub fn reads(&self) -> u64 {
-        self.reads.get()
+    /// How many reservations have been read or listed, by which tests know that the cost is constant.
+    pub fn touched(&self) -> u64 {
+        self.touched.get()
+    }
+
+    fn touch(&self) {
+        self.touched.set(self.touched.get() + 1);
     }
 
     fn path_of(&self, ip: IpAddr) -> PathBuf {
@@ -109,7 +113,7 @@ impl Store {
     }
 
     fn owner_of(&self, ip: IpAddr) -> Option<Owner> {
-        self.reads.set(self.reads.get() + 1);
+        self.touch();
         Owner::parse(&std::fs::read_to_string(self.path_of(ip)).ok()?)
     }
 
@@ -117,6 +121,7 @@ impl Store {
     pub fn reserved(&self) -> Result<Vec<IpAddr>, CniError> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(&self.dir).map_err(failed("list", &self.dir))? {
+            self.touch();
             let entry = entry.map_err(failed("list", &self.dir))?;
             if let Some(ip) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
                 found.push(ip);
@@ -141,16 +146,9 @@ impl Store {
         let index_failed = |error| failed("write the index of", &self.dir)(error);
         if !self.is_fresh() {
             self.index.clear().map_err(index_failed)?;
-            let mut owners: std::collections::HashMap<String, (Owner, Vec<IpAddr>)> =
-                std::collections::HashMap::new();
-            for (ip, owner) in self.reservations()? {
-                if let Some(owner) = owner {
-                    owners.entry(owner.record()).or_insert_with(|| (owner, Vec::new())).1.push(ip);
-                }
-            }
-            for (owner, addresses) in owners.values() {
-                self.index.write_owner(owner, addresses).map_err(index_failed)?;
-            }
+            let found = self.reservations()?;
+            let owned = found.iter().filter_map(|(ip, owner)| Some((owner.as_ref()?, *ip)));
+            self.index.adopt(owned).map_err(index_failed)?;
             self.remember()?;
         }
         for range in ranges() {
