@@ -10,16 +10,13 @@ use std::{
     time::Duration,
 };
 
-use podwire_container::{SupervisorArgs, SupervisorConfig, supervisor_main};
+use podwire_container::{SupervisorConfig, supervisor_main};
 use tokio_util::sync::CancellationToken;
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
     if args.first().is_some_and(|word| word == "supervisor") {
-        return match supervisor_args(&args[1..]) {
-            Some(args) => supervisor_main(args),
-            None => fail("usage: supervisor --socket PATH --state-dir DIR [--cgroup NAME]"),
-        };
+        return supervisor_main(args[1..].to_vec());
     }
     let Some(dir) = args.first().map(PathBuf::from) else {
         return fail("usage: cri_daemon DIR [IMAGE_ARCHIVE...]");
@@ -35,15 +32,6 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => fail(&message),
     }
-}
-
-fn supervisor_args(words: &[OsString]) -> Option<SupervisorArgs> {
-    let value = |flag: &str| words.iter().position(|word| word == flag).and_then(|at| words.get(at + 1));
-    Some(SupervisorArgs {
-        socket: PathBuf::from(value("--socket")?),
-        state_dir: PathBuf::from(value("--state-dir")?),
-        cgroup: value("--cgroup").map(|name| name.to_string_lossy().into_owned()),
-    })
 }
 
 fn fail(message: &str) -> ExitCode {

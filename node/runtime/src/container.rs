@@ -11,6 +11,7 @@ use podwire_container::{CreateRequest, Rootfs};
 use podwire_wire::cri::{self, ContainerEventType as Happened};
 
 use crate::{
+    arrow::Arrow,
     core::{Core, Exit},
     error::{OpError, chain},
     host,
@@ -46,8 +47,10 @@ pub(crate) async fn start(core: &Arc<Core>, container: &Arc<Container>) -> Resul
             why: format!("container {id} is in {phase:?} state, not Created"),
         });
     }
+    let arrow = Arrow::cri();
     match launch(core, container).await {
         Ok((pid, at)) => {
+            Arrow::own().over(&sandbox, "container process started", &format!("pid {pid}"));
             let early = began(core, container, pid, at)?;
             core.events.emit(&core.registry, &sandbox, &id, Happened::ContainerStartedEvent);
             if let Some(exit) = early {
@@ -56,10 +59,12 @@ pub(crate) async fn start(core: &Arc<Core>, container: &Arc<Container>) -> Resul
             if let Err(error) = core.hooks.post_start_container(container).await {
                 tracing::warn!(container = %id, error, "plugin failed after the container's start");
             }
+            arrow.over(&sandbox, &format!("StartContainer {}", container.metadata().name), "");
             Ok(())
         }
         Err(error) => {
             not_started(core, container, &error).await;
+            arrow.over(&sandbox, &format!("StartContainer {}", container.metadata().name), &chain(&error));
             core.events.emit(&core.registry, &sandbox, &id, Happened::ContainerStoppedEvent);
             Err(error)
         }

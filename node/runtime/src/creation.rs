@@ -10,8 +10,9 @@ use podwire_image::Image;
 use podwire_wire::cri::{self, ContainerEventType as Happened, NamespaceMode};
 
 use crate::{
+    arrow::Arrow,
     core::Core,
-    error::{OpError, Shared},
+    error::{OpError, Shared, chain},
     host, layered,
     model::{Container, Sandbox},
     pod_files,
@@ -86,6 +87,7 @@ async fn create_once(
         let name = format!("{}_{}", metadata.name, metadata.attempt);
         return Err(OpError::AlreadyExists { what: "container", name, id: known.id().to_owned() });
     }
+    let arrow = Arrow::cri();
     let id = host::fresh_id();
     let (pod, wish) = (sandbox.clone(), config.clone());
     let found = core.blocking(move |core| look_up(core, &pod, &wish)).await?;
@@ -105,6 +107,7 @@ async fn create_once(
     if let Err(error) = core.hooks.post_create_container(&container).await {
         tracing::warn!(container = container.id(), error, "plugin failed after the container's creation");
     }
+    arrow.over(sandbox, &format!("CreateContainer {}", metadata.name), &format!("container {:.13}", container.id()));
     Ok(container.id().to_owned())
 }
 
@@ -249,7 +252,7 @@ fn plan(
         cgroup: &cgroup,
         host: &core.host,
     };
-    spec::build(&input).map_err(OpError::failed("plan the container"))
+    spec::build(&input).map_err(|error| OpError::invalid(chain(&error)))
 }
 
 /// Snapshot, journal row, table entry. Blocks.

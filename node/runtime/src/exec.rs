@@ -19,6 +19,8 @@ use crate::{
 
 /// Output beyond this is dropped, per stream, without an error.
 const OUTPUT_LIMIT: usize = 16 << 20;
+/// How long a killed command may take to be gone before its caller is told.
+const KILL_PATIENCE: Duration = Duration::from_secs(5);
 /// Resizes a session may have waiting.
 const RESIZES: usize = 8;
 
@@ -123,32 +125,46 @@ pub(crate) async fn sync(
     if request.cmd.is_empty() {
         return Err(OpError::invalid("a command is required"));
     }
-    let run = async {
-        let mut started = launch(core, &container, request.cmd, false, false).await?;
-        let stdout = reader(started.handle.stdout.take())?;
-        let stderr = reader(started.handle.stderr.take())?;
-        let (ended, end) = tokio::sync::watch::channel(false);
-        let exit = async {
-            let code = (&mut started.exit).await;
-            // Ignored: both readers may have seen the end of their stream already.
-            ended.send(true).ok();
-            code
-        };
-        let (code, stdout, stderr) = tokio::join!(
-            exit,
-            fdio::capture(stdout, OUTPUT_LIMIT, end.clone()),
-            fdio::capture(stderr, OUTPUT_LIMIT, end)
-        );
-        started.pending.disarm();
-        let exit_code = code.map_err(|_| OpError::Unavailable { what: "the exit code of the command" })?;
-        Ok(cri::ExecSyncResponse { stdout, stderr, exit_code })
+    let mut started = launch(core, &container, request.cmd, false, false).await?;
+    let stdout = reader(started.handle.stdout.take())?;
+    let stderr = reader(started.handle.stderr.take())?;
+    let (ended, end) = tokio::sync::watch::channel(false);
+    let exit = async {
+        let code = (&mut started.exit).await;
+        // Ignored: both readers may have seen the end of their stream already.
+        ended.send(true).ok();
+        code
     };
-    match u64::try_from(request.timeout) {
-        Ok(seconds) if seconds > 0 => match tokio::time::timeout(Duration::from_secs(seconds), run).await {
-            Ok(done) => done,
-            Err(_) => Err(OpError::Timeout { what: "the command", seconds: request.timeout }),
-        },
-        _ => run.await,
+    let work = async {
+        tokio::join!(exit, fdio::capture(stdout, OUTPUT_LIMIT, end.clone()), fdio::capture(stderr, OUTPUT_LIMIT, end))
+    };
+    let limit = u64::try_from(request.timeout).ok().filter(|seconds| *seconds > 0);
+    let done = match limit {
+        Some(seconds) => tokio::time::timeout(Duration::from_secs(seconds), work).await,
+        None => Ok(work.await),
+    };
+    let Ok((code, stdout, stderr)) = done else {
+        started.kill().await;
+        return Err(OpError::Timeout { what: "the command", seconds: request.timeout });
+    };
+    started.pending.disarm();
+    let exit_code = code.map_err(|_| OpError::Unavailable { what: "the exit code of the command" })?;
+    Ok(cri::ExecSyncResponse { stdout, stderr, exit_code })
+}
+
+impl Started {
+    /// Kills the command and waits until it is gone.
+    async fn kill(mut self) {
+        let (container, exec_id) = (self.pending.container.clone(), self.pending.exec_id.clone());
+        let killed = self.pending.core.blocking(move |core| {
+            core.supervisor().signal_exec(&container, &exec_id, signal::SIGKILL).map_err(OpError::failed("kill"))
+        });
+        if let Err(error) = killed.await {
+            tracing::debug!(error = chain(&error), "command not killed");
+        }
+        if tokio::time::timeout(KILL_PATIENCE, &mut self.exit).await.is_ok() {
+            self.pending.disarm();
+        }
     }
 }
 
@@ -201,7 +217,11 @@ pub(crate) async fn attach(core: &Arc<Core>, id: &str, streams: Streams) -> Resu
         .await
         .map_err(|error| BackendError::Start { message: chain(&error) })?;
     let io = |source| BackendError::Io { source };
-    let stdin = handle.stdin.map(FdWriter::new).transpose().map_err(io)?;
+    let mut stdin = handle.stdin.map(FdWriter::new).transpose().map_err(io)?;
+    if let Some(stdin) = stdin.as_mut().filter(|_| container.config.stdin_once) {
+        let (core, container) = (core.clone(), container.clone());
+        stdin.when_closed(move || close_stdin(&core, &container));
+    }
     let stdout = handle.stdout.map(FdReader::new).transpose().map_err(io)?;
     let stderr = handle.stderr.map(FdReader::new).transpose().map_err(io)?;
     let resize = resizes(core, &container, None);
@@ -213,6 +233,16 @@ pub(crate) async fn attach(core: &Arc<Core>, id: &str, streams: Streams) -> Resu
             .map_err(|_| BackendError::NotRunning { id: container.id().to_owned() })
     });
     Ok(Session { stdin: boxed_write(stdin), stdout: boxed(stdout), stderr: boxed(stderr), resize, exit })
+}
+
+/// The only session that may write is over: the container reads the end of its input.
+fn close_stdin(core: &Arc<Core>, container: &Arc<Container>) {
+    let (taken, container) = (core.clone(), container.clone());
+    core.tasks.spawn_blocking(move || {
+        if let Err(error) = taken.supervisor().close_stdin(container.id()) {
+            tracing::debug!(container = container.id(), error = &error as &dyn std::error::Error, "stdin not closed");
+        }
+    });
 }
 
 fn running(core: &Core, id: &str) -> Result<Arc<Container>, BackendError> {

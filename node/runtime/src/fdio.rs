@@ -65,19 +65,40 @@ impl AsyncRead for FdReader {
     }
 }
 
-/// A writable end.
-pub(crate) struct FdWriter(Option<AsyncFd<OwnedFd>>);
+/// A writable end; closing or dropping it may have a consequence.
+pub(crate) struct FdWriter {
+    fd: Option<AsyncFd<OwnedFd>>,
+    closed: Option<Box<dyn FnOnce() + Send>>,
+}
 
 impl FdWriter {
     /// Makes the descriptor non-blocking and watches it.
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
-        non_blocking(fd).map(|fd| FdWriter(Some(fd)))
+        non_blocking(fd).map(|fd| FdWriter { fd: Some(fd), closed: None })
+    }
+
+    /// Runs `consequence` once the end is closed or dropped.
+    pub(crate) fn when_closed(&mut self, consequence: impl FnOnce() + Send + 'static) {
+        self.closed = Some(Box::new(consequence));
+    }
+
+    fn close(&mut self) {
+        self.fd = None;
+        if let Some(consequence) = self.closed.take() {
+            consequence();
+        }
+    }
+}
+
+impl Drop for FdWriter {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
 impl AsyncWrite for FdWriter {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let Some(fd) = &self.0 else { return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())) };
+        let Some(fd) = &self.fd else { return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())) };
         loop {
             let mut guard = ready!(fd.poll_write_ready(cx))?;
             match guard.try_io(|fd| rustix::io::write(fd, bytes).map_err(io::Error::from)) {
@@ -93,7 +114,7 @@ impl AsyncWrite for FdWriter {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0 = None;
+        self.close();
         Poll::Ready(Ok(()))
     }
 }

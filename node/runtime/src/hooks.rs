@@ -13,6 +13,11 @@ pub(crate) type HookError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The points. Every default does nothing.
 pub(crate) trait Hooks: Send + Sync + 'static {
+    /// Whether anybody listens.
+    fn present(&self) -> bool {
+        false
+    }
+
     /// The pod's network is up; an error takes the sandbox down again.
     fn run_pod_sandbox<'a>(&'a self, sandbox: &'a Sandbox) -> BoxFuture<'a, Result<(), HookError>> {
         let _ = sandbox;

@@ -10,7 +10,7 @@ use std::{
 use podwire_wire::cri;
 
 use crate::spec::{
-    Host,
+    Host, caps,
     mounts::{Resolved, ResolvedDevice},
 };
 
@@ -50,11 +50,11 @@ pub(crate) fn boot_id() -> io::Result<String> {
 /// Looks at the node once.
 pub(crate) fn detect() -> Host {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .unwrap_or_default();
+    let mask = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
+    };
+    let effective = mask("CapEff:");
     let own = fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|text| text.trim().parse().ok());
     Host {
         cgroup_v2: Path::new("/sys/fs/cgroup/cgroup.controllers").exists(),
@@ -63,6 +63,7 @@ pub(crate) fn detect() -> Host {
         apparmor: fs::read_to_string("/sys/module/apparmor/parameters/enabled")
             .is_ok_and(|text| text.starts_with('Y')),
         selinux: Path::new("/sys/fs/selinux/enforce").exists(),
+        capabilities: caps::from_mask(mask("CapBnd:") & mask("CapPrm:")),
     }
 }
 

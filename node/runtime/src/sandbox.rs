@@ -9,9 +9,10 @@ use podwire_linux::namespaces::{self, PinRequest};
 use podwire_wire::cri::{self, ContainerEventType as Happened};
 
 use crate::{
+    arrow::Arrow,
     container,
     core::Core,
-    error::{OpError, Shared},
+    error::{OpError, Shared, chain},
     host,
     model::{Sandbox, SandboxKey},
     network, pod_files,
@@ -69,6 +70,7 @@ async fn run_once(
         return Err(OpError::AlreadyExists { what: "sandbox", name: key.to_string(), id: known.id.clone() });
     }
     let row = SandboxRow { id: host::fresh_id(), config: Some(config), handler, created_at: host::now() };
+    let arrow = Arrow::cri();
     core.journal.append(Kind::Sandbox(row.clone())).map_err(OpError::failed("write the journal"))?;
     let sandbox = Arc::new(Sandbox::new(&row, SandboxStateRow::default(), core.sandbox_dir(&row.id)));
     core.registry.add_sandbox(sandbox.clone());
@@ -77,9 +79,11 @@ async fn run_once(
             for kind in [Happened::ContainerCreatedEvent, Happened::ContainerStartedEvent] {
                 core.events.emit(&core.registry, &sandbox, &sandbox.id, kind);
             }
+            arrow.over(&sandbox, "RunPodSandbox", &format!("sandbox {:.13}", sandbox.id));
             Ok(sandbox.id.clone())
         }
         Err(error) => {
+            arrow.over(&sandbox, "RunPodSandbox", &chain(&error));
             give_up(core, &sandbox).await;
             Err(error)
         }
@@ -93,11 +97,11 @@ async fn give_up(core: &Arc<Core>, sandbox: &Arc<Sandbox>) {
         Err(error) => Err(error),
     };
     if let Err(error) = undone {
-        let error = crate::error::chain(&error);
+        let error = chain(&error);
         tracing::warn!(sandbox = %sandbox.id, error, "half made sandbox not cleaned up; it stays listed");
         if let Err(error) = sandbox.change(&core.journal, |state| state.phase = SandboxPhase::NotReady as i32)
         {
-            tracing::error!(error = crate::error::chain(&error), "journal not written");
+            tracing::error!(error = chain(&error), "journal not written");
         }
     }
 }
@@ -117,7 +121,11 @@ async fn set_up(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpError>
         state.ips = ips;
         state.cni_result = cni_result;
     })?;
+    let arrow = Arrow::nri();
     core.hooks.run_pod_sandbox(sandbox).await.map_err(OpError::failed("run the sandbox's plugins"))?;
+    if core.hooks.present() {
+        arrow.over(sandbox, "RunPodSandbox", "");
+    }
     sandbox.change(&core.journal, |state| state.phase = SandboxPhase::Ready as i32)
 }
 
@@ -169,11 +177,13 @@ fn attach(core: &Core, sandbox: &Sandbox) -> Result<(Vec<String>, String), OpErr
     let Some(attachment) = network::attachment(sandbox, &core.cgroup_parent(&sandbox.config)) else {
         return Ok((Vec::new(), String::new()));
     };
+    let arrow = Arrow::cni();
     let result = core
         .networks
         .ensure(&attachment)
         .map_err(OpError::failed(format!("failed to setup network for sandbox {:?}", sandbox.id)))?;
-    let ips = result.ips.iter().map(|net| net.addr().to_string()).collect();
+    let ips: Vec<String> = result.ips.iter().map(|net| net.addr().to_string()).collect();
+    arrow.over(sandbox, "ADD eth0", &ips.join(", "));
     Ok((ips, result.raw.to_string()))
 }
 
@@ -192,6 +202,7 @@ pub(crate) async fn stop(core: &Arc<Core>, id: &str) -> Option<Shared<()>> {
 
 async fn stop_once(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpError> {
     let _turn = sandbox.turn.take().await;
+    let arrow = Arrow::cri();
     if sandbox.phase() == SandboxPhase::Creating {
         return Err(OpError::Precondition { why: format!("sandbox {} is still being made", sandbox.id) });
     }
@@ -204,7 +215,9 @@ async fn stop_once(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpErr
     for stopped in futures::future::join_all(stops).await {
         stopped?;
     }
-    tear_down(core, sandbox).await
+    tear_down(core, sandbox).await?;
+    arrow.over(sandbox, "StopPodSandbox", "");
+    Ok(())
 }
 
 /// Plugins, network, process 1 of a shared PID namespace, namespaces: everything a stopped pod must not hold.
@@ -257,6 +270,7 @@ async fn remove_once(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpE
     if core.registry.sandbox(&sandbox.id).is_none() {
         return Ok(());
     }
+    let arrow = Arrow::cri();
     let removes = core.registry.containers_of(&sandbox.id).into_iter().map(|container| {
         let core = core.clone();
         async move { container::remove_once(&core, &container).await }
@@ -268,7 +282,9 @@ async fn remove_once(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpE
         tracing::warn!(sandbox = %sandbox.id, error, "plugin failed at the sandbox's removal");
     }
     core.events.emit(&core.registry, sandbox, &sandbox.id, Happened::ContainerDeletedEvent);
-    forget(core, sandbox).await
+    forget(core, sandbox).await?;
+    arrow.over(sandbox, "RemovePodSandbox", "");
+    Ok(())
 }
 
 /// The files, then the journal row, then the table entry.

@@ -8,6 +8,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tonic::{Request, Response, Status};
 
 use crate::{
+    arrow::Arrow,
     container,
     core::{Core, joined},
     creation,
@@ -115,11 +116,15 @@ impl RuntimeService for Service {
     ) -> Reply<cri::PodSandboxStatusResponse> {
         let request = request.into_inner();
         let sandbox = self.sandbox(&request.pod_sandbox_id)?;
+        let arrow = Arrow::cri();
         let containers = self.core.registry.containers_of(&sandbox.id);
         let info =
             if request.verbose { crate::info::sandbox(&self.core, &sandbox) } else { Default::default() };
+        let status = view::sandbox_status(&sandbox);
+        let ip = status.network.as_ref().map(|network| network.ip.as_str()).unwrap_or_default();
+        arrow.over(&sandbox, "PodSandboxStatus", ip);
         Ok(Response::new(cri::PodSandboxStatusResponse {
-            status: Some(view::sandbox_status(&sandbox)),
+            status: Some(status),
             info,
             containers_statuses: containers
                 .iter()
@@ -173,7 +178,12 @@ impl RuntimeService for Service {
         let request = request.into_inner();
         if let Some(container) = self.core.registry.container(&request.container_id) {
             let core = self.core.clone();
+            let arrow = Arrow::cri();
+            let (name, pod) = (container.metadata().name, self.core.registry.sandbox(&container.row.sandbox_id));
             self.detached(async move { container::stop(&core, &container, request.timeout).await }).await?;
+            if let Some(pod) = pod {
+                arrow.over(&pod, &format!("StopContainer {name}"), "");
+            }
         }
         Ok(Response::new(cri::StopContainerResponse {}))
     }

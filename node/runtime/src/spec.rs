@@ -9,10 +9,13 @@ pub(crate) mod process;
 pub(crate) mod resources;
 pub(crate) mod user;
 
-use std::{collections::HashMap, path::PathBuf};
+use std::{
+    collections::{HashMap, HashSet},
+    path::PathBuf,
+};
 
 use oci_spec::runtime::{
-    Linux, LinuxDevice, LinuxNamespace, LinuxNamespaceType, LinuxSeccomp, Process, Root, Spec, User,
+    Capability, Linux, LinuxDevice, LinuxNamespace, LinuxNamespaceType, LinuxSeccomp, Process, Root, Spec, User,
 };
 use podwire_wire::cri;
 
@@ -40,6 +43,8 @@ pub(crate) struct Host {
     pub(crate) apparmor: bool,
     /// SELinux is active.
     pub(crate) selinux: bool,
+    /// The capabilities this process may give.
+    pub(crate) capabilities: HashSet<Capability>,
 }
 
 /// Where the namespaces of the pod are; `None` means the node's own.
@@ -143,7 +148,7 @@ fn process(input: &Input<'_>, security: &cri::LinuxContainerSecurityContext) -> 
     user.set_gid(input.identity.gid);
     user.set_additional_gids(Some(input.identity.groups.clone()));
     process.set_user(user);
-    process.set_capabilities(Some(caps::sets(security)?));
+    process.set_capabilities(Some(caps::sets(security, &input.host.capabilities)?));
     process.set_no_new_privileges(Some(security.no_new_privs));
     // Limits of open files and the like are those of the supervisor.
     process.set_rlimits(None);

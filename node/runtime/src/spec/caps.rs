@@ -25,50 +25,55 @@ const DEFAULT: [Capability; 14] = [
     Capability::AuditWrite,
 ];
 
-/// Every capability the kernel knows.
+/// Every capability the kernel knows, in the order of its bits.
 const ALL: [Capability; 41] = [
-    Capability::AuditControl,
-    Capability::AuditRead,
-    Capability::AuditWrite,
-    Capability::BlockSuspend,
-    Capability::Bpf,
-    Capability::CheckpointRestore,
     Capability::Chown,
     Capability::DacOverride,
     Capability::DacReadSearch,
     Capability::Fowner,
     Capability::Fsetid,
-    Capability::IpcLock,
-    Capability::IpcOwner,
     Capability::Kill,
-    Capability::Lease,
+    Capability::Setgid,
+    Capability::Setuid,
+    Capability::Setpcap,
     Capability::LinuxImmutable,
-    Capability::MacAdmin,
-    Capability::MacOverride,
-    Capability::Mknod,
-    Capability::NetAdmin,
     Capability::NetBindService,
     Capability::NetBroadcast,
+    Capability::NetAdmin,
     Capability::NetRaw,
-    Capability::Perfmon,
-    Capability::Setgid,
-    Capability::Setfcap,
-    Capability::Setpcap,
-    Capability::Setuid,
+    Capability::IpcLock,
+    Capability::IpcOwner,
+    Capability::SysModule,
+    Capability::SysRawio,
+    Capability::SysChroot,
+    Capability::SysPtrace,
+    Capability::SysPacct,
     Capability::SysAdmin,
     Capability::SysBoot,
-    Capability::SysChroot,
-    Capability::SysModule,
     Capability::SysNice,
-    Capability::SysPacct,
-    Capability::SysPtrace,
-    Capability::SysRawio,
     Capability::SysResource,
     Capability::SysTime,
     Capability::SysTtyConfig,
+    Capability::Mknod,
+    Capability::Lease,
+    Capability::AuditWrite,
+    Capability::AuditControl,
+    Capability::Setfcap,
+    Capability::MacOverride,
+    Capability::MacAdmin,
     Capability::Syslog,
     Capability::WakeAlarm,
+    Capability::BlockSuspend,
+    Capability::AuditRead,
+    Capability::Perfmon,
+    Capability::Bpf,
+    Capability::CheckpointRestore,
 ];
+
+/// The capabilities whose bits are set in a kernel mask.
+pub(crate) fn from_mask(mask: u64) -> HashSet<Capability> {
+    ALL.into_iter().enumerate().filter(|(bit, _)| mask & (1 << bit) != 0).map(|(_, known)| known).collect()
+}
 
 fn parse(name: &str) -> Result<Capability, SpecError> {
     let upper = name.to_ascii_uppercase();
@@ -85,13 +90,17 @@ fn is_all(name: &str) -> bool {
     name.eq_ignore_ascii_case("all") || name.eq_ignore_ascii_case("cap_all")
 }
 
-/// The bounding set a security context asks for.
+/// The bounding set a security context asks for, as far as this process may give it.
 pub(crate) fn bounding(
     security: &cri::LinuxContainerSecurityContext,
+    available: &HashSet<Capability>,
 ) -> Result<HashSet<Capability>, SpecError> {
-    if security.privileged {
-        return Ok(HashSet::from(ALL));
-    }
+    let mut set = if security.privileged { HashSet::from(ALL) } else { wished(security)? };
+    set.retain(|known| available.contains(known));
+    Ok(set)
+}
+
+fn wished(security: &cri::LinuxContainerSecurityContext) -> Result<HashSet<Capability>, SpecError> {
     let Some(wish) = &security.capabilities else { return Ok(HashSet::from(DEFAULT)) };
     let mut set = HashSet::from(DEFAULT);
     if wish.add_capabilities.iter().any(|name| is_all(name)) {
@@ -113,14 +122,18 @@ pub(crate) fn bounding(
 }
 
 /// All five sets. Inheritable holds the ambient ones only: nothing else may pass through an exec.
-pub(crate) fn sets(security: &cri::LinuxContainerSecurityContext) -> Result<LinuxCapabilities, SpecError> {
-    let bounding = bounding(security)?;
-    let ambient = security
+pub(crate) fn sets(
+    security: &cri::LinuxContainerSecurityContext,
+    available: &HashSet<Capability>,
+) -> Result<LinuxCapabilities, SpecError> {
+    let bounding = bounding(security, available)?;
+    let mut ambient = security
         .capabilities
         .iter()
         .flat_map(|wish| &wish.add_ambient_capabilities)
         .map(|name| parse(name))
         .collect::<Result<HashSet<_>, _>>()?;
+    ambient.retain(|known| bounding.contains(known));
     let mut sets = LinuxCapabilities::default();
     sets.set_effective(Some(bounding.clone()));
     sets.set_permitted(Some(bounding.clone()));
@@ -146,16 +159,24 @@ mod tests {
 
     #[test]
     fn adds_and_drops_change_the_default_list() {
-        let set = bounding(&wish(&["NET_ADMIN"], &["CHOWN"])).unwrap();
+        let set = wished(&wish(&["NET_ADMIN"], &["CHOWN"])).unwrap();
         assert!(set.contains(&Capability::NetAdmin) && !set.contains(&Capability::Chown));
         assert_eq!(set.len(), DEFAULT.len());
     }
 
     #[test]
     fn all_is_taken_before_single_names() {
-        assert_eq!(bounding(&wish(&["ALL"], &["NET_RAW"])).unwrap().len(), ALL.len() - 1);
-        assert_eq!(bounding(&wish(&["CAP_KILL"], &["ALL"])).unwrap(), HashSet::from([Capability::Kill]));
-        assert!(bounding(&wish(&["ALL"], &["ALL"])).unwrap().is_empty());
+        assert_eq!(wished(&wish(&["ALL"], &["NET_RAW"])).unwrap().len(), ALL.len() - 1);
+        assert_eq!(wished(&wish(&["CAP_KILL"], &["ALL"])).unwrap(), HashSet::from([Capability::Kill]));
+        assert!(wished(&wish(&["ALL"], &["ALL"])).unwrap().is_empty());
+    }
+
+    #[test]
+    fn nothing_is_given_that_this_process_lacks() {
+        let mask = (1 << 5) | (1 << 24);
+        assert_eq!(from_mask(mask), HashSet::from([Capability::Kill, Capability::SysResource]));
+        let privileged = cri::LinuxContainerSecurityContext { privileged: true, ..Default::default() };
+        assert_eq!(bounding(&privileged, &from_mask(mask)).unwrap().len(), 2);
     }
 
     #[test]

@@ -1,0 +1,51 @@
+//! The runtime's part of a pod's trace: one event per arrow of the mission's sequence diagrams.
+
+use std::time::Instant;
+
+use crate::model::Sandbox;
+
+/// A call under way, told when it is over.
+pub(crate) struct Arrow {
+    from: &'static str,
+    to: &'static str,
+    begun: Instant,
+}
+
+impl Arrow {
+    /// A CRI call as the server sees it.
+    pub(crate) fn cri() -> Self {
+        Arrow { from: "Kubelet", to: "ContainerRuntime", begun: Instant::now() }
+    }
+
+    /// A call of the pod's network plugins.
+    pub(crate) fn cni() -> Self {
+        Arrow { from: "ContainerRuntime", to: "CNIPlugin", begun: Instant::now() }
+    }
+
+    /// A call of the plugins beside the runtime.
+    pub(crate) fn nri() -> Self {
+        Arrow { from: "ContainerRuntime", to: "NetworkPlugin", begun: Instant::now() }
+    }
+
+    /// Something the runtime did by itself.
+    pub(crate) fn own() -> Self {
+        Arrow { from: "ContainerRuntime", to: "ContainerRuntime", begun: Instant::now() }
+    }
+
+    /// Tells it; `reply` is what came back.
+    pub(crate) fn over(self, sandbox: &Sandbox, what: &str, reply: &str) {
+        let micros = u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let key = &sandbox.key;
+        tracing::debug!(
+            target: "arrow",
+            uid = %key.uid,
+            pod = %format_args!("{}/{}", key.namespace, key.name),
+            from = self.from,
+            to = self.to,
+            what,
+            reply,
+            micros,
+            side = "server",
+        );
+    }
+}
