@@ -8,6 +8,7 @@ mod archive;
 pub mod build;
 mod compress;
 mod digest;
+mod durable;
 mod error;
 mod index;
 mod layer;

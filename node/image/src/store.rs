@@ -16,6 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio_util::task::TaskTracker;
 
 use crate::digest::Digest;
+use crate::durable::make_durable;
 use crate::error::{Error, IoContext, chain};
 use crate::index::{Entry, Index};
 use crate::layer::Flights;
@@ -210,11 +211,13 @@ impl ImageStore {
         let layout = &self.inner.layout;
         let config = Digest::of(&new.config);
         let manifest = new.manifest.as_deref().map(Digest::of);
-        layout.put(&layout.blob(&config), &new.config, false)?;
+        let mut blobs = vec![layout.blob(&config)];
+        layout.put(&blobs[0], &new.config, false)?;
         if let (Some(bytes), Some(digest)) = (&new.manifest, &manifest) {
-            layout.put(&layout.blob(digest), bytes, false)?;
+            blobs.push(layout.blob(digest));
+            layout.put(&blobs[1], bytes, false)?;
         }
-        layout.sync()?;
+        make_durable(layout, &new.layers, &blobs)?;
         let documents = new.config.len() + new.manifest.as_ref().map_or(0, Vec::len);
         let record = ImageRecord {
             config,
