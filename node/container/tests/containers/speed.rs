@@ -40,3 +40,32 @@ fn create_start_exec_and_delete_take_milliseconds() {
     let Event::Exited { code, .. } = world.exit_of("c0") else { unreachable!() };
     assert_eq!(code, 0);
 }
+
+#[test]
+fn a_hundred_containers_at_once_all_run_and_leave_nothing() {
+    let world = World::new();
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for worker in 0..8 {
+            let world = &world;
+            let work = move || {
+                for round in 0..13 {
+                    let id = format!("c{worker}-{round}");
+                    world.run(world.request(&id, &["sh", "-c", "echo up; exec sleep 1000"]));
+                }
+            };
+            std::thread::Builder::new().name(format!("worker-{worker}")).spawn_scoped(scope, work).unwrap();
+        }
+    });
+    eprintln!("104 containers in {:?}", began.elapsed());
+    assert_eq!(world.supervisor.list().unwrap().len(), 104);
+    let pid = world.supervisor_pid();
+    let smaps = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    eprintln!("supervisor: {}", smaps.lines().find(|l| l.starts_with("Pss:")).unwrap());
+    let began = Instant::now();
+    for state in world.supervisor.list().unwrap() {
+        world.supervisor.delete(&state.id).unwrap();
+    }
+    eprintln!("deleted one after the other in {:?}", began.elapsed());
+    assert_eq!(world.leftovers(), Vec::<String>::new());
+}
