@@ -99,6 +99,13 @@ pub(crate) fn clone_child(
     Ok((u32::try_from(pid).unwrap_or(0), pidfd))
 }
 
+/// A child that does nothing until the other end of its pipe is closed.
+pub(crate) fn wait_for_end(wait: &OwnedFd, go: &OwnedFd) {
+    sys::close(go.as_raw_fd());
+    // Ignored: whatever ends the wait ends the child.
+    sys::read(wait.as_raw_fd(), &mut [0]).ok();
+}
+
 /// The child of a container.
 pub(crate) fn container(launch: &Launch, pipes: &Pipes) {
     let child = Child { pipes };
@@ -129,9 +136,6 @@ impl Child<'_> {
         for (fd, kind, index) in &launch.joins {
             sys::setns(fd.as_raw_fd(), *kind).at_index(Stage::JoinNamespace, *index as usize)?;
         }
-        if launch.unshare_cgroup {
-            sys::unshare(libc::CLONE_NEWCGROUP).at(Stage::UnshareCgroup)?;
-        }
         for (index, (file, value)) in launch.sysctls.iter().enumerate() {
             sys::write_file(file, value.to_bytes()).at_index(Stage::Sysctl, index)?;
         }
@@ -141,19 +145,45 @@ impl Child<'_> {
         if let Some(name) = &launch.domainname {
             sys::setdomainname(name).at(Stage::Hostname)?;
         }
-        let mut sources = self.sources(launch)?;
-        self.enter_root(launch)?;
-        self.mounts(launch, &mut sources)?;
-        self.devices(launch)?;
+        let mut trees = self.host_trees(launch)?;
+        if let Some(user) = &launch.user {
+            self.become_root_of(user.as_raw_fd(), launch)?;
+        }
+        if launch.unshare_cgroup {
+            sys::unshare(libc::CLONE_NEWCGROUP).at(Stage::UnshareCgroup)?;
+        }
+        self.own_trees(launch, &mut trees)?;
+        self.enter_root(launch, &trees)?;
+        self.mounts(launch, &mut trees)?;
+        self.devices(launch, &mut trees)?;
         let slave = match self.pipes.terminal {
             Some(terminal) => Some(self.terminal(terminal, true, program.uid)?),
             None => None,
         };
         self.make_cwd(program)?;
-        self.restrict(launch, &mut sources)?;
+        self.restrict(launch, &mut trees)?;
         self.rlimits(program)?;
         self.stdio(slave, program.uid)?;
         self.become_user(program)
+    }
+
+    /// Enters the user namespace and lets a second child go on in namespaces that belong to it.
+    ///
+    /// What needs the host's rights has been done by now: the mounts are open.
+    fn become_root_of(&self, user: RawFd, launch: &Launch) -> Result<(), Failure> {
+        sys::setns(user, libc::CLONE_NEWUSER).at(Stage::UserNamespace)?;
+        let child = sys::clone_sibling(launch.clone_flags).at(Stage::UserNamespace)?;
+        if child != 0 {
+            let pid = u32::try_from(child).unwrap_or(0);
+            let report = Failure { stage: Stage::Child, errno: 0, index: pid };
+            sys::write(self.pipes.status, &report.bytes()).at(Stage::UserNamespace)?;
+            sys::exit(0);
+        }
+        sys::setsid().at(Stage::Detach)?;
+        // Our ids outside mean nothing in here until we take on some that do.
+        sys::setgroups(&[]).at(Stage::UserNamespace)?;
+        sys::setresgid(0).at(Stage::UserNamespace)?;
+        sys::setresuid(0).at(Stage::UserNamespace)
     }
 
     fn join(&self, enter: &Enter) -> Result<(), Failure> {
@@ -216,7 +246,11 @@ impl Child<'_> {
             let pipe = sys::mode_of(to).at(Stage::Stdio)? & libc::S_IFMT == libc::S_IFIFO;
             if pipe && uid != 0 {
                 // So that a program can open /dev/stdout again as its own user.
-                sys::chown_fd(to, uid, u32::MAX).at(Stage::Stdio)?;
+                match sys::chown_fd(to, uid, u32::MAX) {
+                    // In a user namespace the pipe belongs to nobody we know.
+                    Ok(()) | Err(libc::EPERM | libc::EINVAL) => {}
+                    Err(errno) => return Err(errno).at(Stage::Stdio),
+                }
             }
         }
         Ok(())

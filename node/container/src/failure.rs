@@ -39,9 +39,11 @@ pub(crate) enum Stage {
     Exec = 26,
     UserNamespace = 27,
     MountIdmap = 28,
+    /// Not a failure: the process that will be the container, by number in `index`.
+    Child = 29,
 }
 
-const STAGES: [Stage; 29] = [
+const STAGES: [Stage; 30] = [
     Stage::Ready,
     Stage::Detach,
     Stage::JoinCgroup,
@@ -71,6 +73,7 @@ const STAGES: [Stage; 29] = [
     Stage::Exec,
     Stage::UserNamespace,
     Stage::MountIdmap,
+    Stage::Child,
 ];
 
 /// Bytes of one report.

@@ -24,6 +24,7 @@ pub mod seccomp;
 mod socket;
 mod spawn;
 mod supervisor;
+mod userns;
 
 pub use client::Supervisor;
 pub use error::Error;

@@ -136,6 +136,8 @@ pub(crate) enum Root {
         lower: Vec<CString>,
         upper: CString,
         work: CString,
+        /// The folder above both, and their names in it: mapped ids need one mount for the two.
+        above: Option<(CString, CString, CString)>,
         /// The same as one option string, for kernels without `lowerdir+`.
         options: CString,
         readonly: bool,
@@ -168,12 +170,25 @@ impl Root {
                     lower: lower.iter().map(|p| c_path(p)).collect::<Result<_, _>>()?,
                     upper: c_path(upper)?,
                     work: c_path(work)?,
+                    above: above(upper, work)?,
                     options: c(&options)?,
                     readonly: *readonly,
                 }
             }
         })
     }
+}
+
+fn above(upper: &Path, work: &Path) -> io::Result<Option<(CString, CString, CString)>> {
+    let (Some(parent), Some(upper_name), Some(work_name)) =
+        (upper.parent(), upper.file_name(), work.file_name())
+    else {
+        return Ok(None);
+    };
+    if work.parent() != Some(parent) {
+        return Ok(None);
+    }
+    Ok(Some((c_path(parent)?, c_path(Path::new(upper_name))?, c_path(Path::new(work_name))?)))
 }
 
 /// One mount, ready.
@@ -186,6 +201,15 @@ pub(crate) struct Mounting {
     pub(crate) attr_recursive: bool,
     pub(crate) propagation: u64,
     pub(crate) propagation_recursive: bool,
+    pub(crate) idmap: Option<Idmap>,
+}
+
+/// Ids of a mount, mapped through a user namespace.
+#[derive(Debug)]
+pub(crate) struct Idmap {
+    /// `None` is the container's own.
+    pub(crate) user: Option<OwnedFd>,
+    pub(crate) recursive: bool,
 }
 
 /// What is mounted, ready.
@@ -222,6 +246,8 @@ pub(crate) struct Node {
 pub(crate) struct Launch {
     pub(crate) clone_flags: u64,
     pub(crate) join_pid: Option<OwnedFd>,
+    /// The user namespace to be root of.
+    pub(crate) user: Option<OwnedFd>,
     pub(crate) joins: Vec<(OwnedFd, i32, u32)>,
     pub(crate) unshare_cgroup: bool,
     pub(crate) procs: Vec<CString>,
@@ -244,6 +270,8 @@ pub(crate) struct Launch {
 pub(crate) enum PrepareError {
     #[error("open namespace {path:?}")]
     Namespace { path: String, source: io::Error },
+    #[error("make a user namespace")]
+    User(#[source] io::Error),
     #[error("lay the plan out")]
     Text(#[from] io::Error),
 }
@@ -257,11 +285,18 @@ impl Launch {
     ) -> Result<Launch, PrepareError> {
         let mut joins = Vec::new();
         let mut join_pid = None;
+        let mut user = None;
+        let new_user = plan.clone_flags & NamespaceKind::User.flag() != 0;
+        if new_user {
+            user = Some(crate::userns::make(&plan.uid_maps, &plan.gid_maps).map_err(PrepareError::User)?);
+        }
         for (at, join) in plan.join.iter().enumerate() {
             let file = File::open(&join.path)
                 .map_err(|source| PrepareError::Namespace { path: join.path.clone(), source })?;
             if join.kind == NamespaceKind::Pid {
                 join_pid = Some(file.into());
+            } else if join.kind == NamespaceKind::User {
+                user = Some(file.into());
             } else {
                 let flag = i32::try_from(join.kind.flag()).expect("namespace flags fit");
                 joins.push((file.into(), flag, u32::try_from(at).expect("a handful of namespaces")));
@@ -272,14 +307,19 @@ impl Launch {
         };
         let list = |items: &[String]| items.iter().map(|s| c(s)).collect::<io::Result<Vec<_>>>();
         Ok(Launch {
-            clone_flags: plan.clone_flags,
+            clone_flags: plan.clone_flags & !NamespaceKind::User.flag(),
             join_pid,
+            user,
             joins,
             unshare_cgroup: plan.unshare_cgroup,
             procs: group.map(procs).transpose()?.unwrap_or_default(),
             root: Root::new(plan.rootfs.as_ref())?,
             staging: c_path(staging)?,
-            mounts: plan.mounts.iter().map(|m| mounting(m, plan, group)).collect::<Result<_, _>>()?,
+            mounts: plan
+                .mounts
+                .iter()
+                .map(|m| mounting(m, plan, group))
+                .collect::<Result<_, PrepareError>>()?,
             devices: plan.devices.iter().map(node).collect::<Result<_, _>>()?,
             dev_links: plan.dev_links,
             masked: list(&plan.masked)?,
@@ -294,7 +334,9 @@ impl Launch {
 
     /// Descriptors the child needs besides stdio and its pipes.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        self.joins.iter().map(|(fd, _, _)| fd.as_raw_fd())
+        let maps = self.mounts.iter().filter_map(|m| m.idmap.as_ref()?.user.as_ref());
+        let users = self.user.iter().chain(maps).map(AsRawFd::as_raw_fd);
+        self.joins.iter().map(|(fd, _, _)| fd.as_raw_fd()).chain(users)
     }
 }
 
@@ -317,7 +359,17 @@ fn node(plan: &crate::plan::DevicePlan) -> io::Result<Node> {
     })
 }
 
-fn mounting(plan: &MountPlan, launch: &LaunchPlan, group: Option<&Group>) -> io::Result<Mounting> {
+fn mounting(plan: &MountPlan, launch: &LaunchPlan, group: Option<&Group>) -> Result<Mounting, PrepareError> {
+    let idmap = match &plan.idmap {
+        None => None,
+        Some(map) if map.uids.is_empty() && map.gids.is_empty() => {
+            Some(Idmap { user: None, recursive: map.recursive })
+        }
+        Some(map) => {
+            let user = crate::userns::make(&map.uids, &map.gids).map_err(PrepareError::User)?;
+            Some(Idmap { user: Some(user), recursive: map.recursive })
+        }
+    };
     let what = match &plan.kind {
         MountKind::Bind { source, recursive } => What::Bind { source: c(source)?, recursive: *recursive },
         MountKind::New { fstype, source, options, .. } => What::New {
@@ -338,6 +390,7 @@ fn mounting(plan: &MountPlan, launch: &LaunchPlan, group: Option<&Group>) -> io:
         attr_recursive: plan.attr_recursive,
         propagation: plan.propagation,
         propagation_recursive: plan.propagation_recursive,
+        idmap,
     })
 }
 

@@ -14,5 +14,7 @@ mod logs;
 mod speed;
 #[path = "containers/takeover.rs"]
 mod takeover;
+#[path = "containers/userns.rs"]
+mod userns;
 #[path = "containers/world.rs"]
 mod world;

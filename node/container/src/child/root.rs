@@ -5,7 +5,7 @@
 //! image or a volume can only lead back into the container.
 
 use std::ffi::CStr;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 
 use super::sys::{self, Errno};
 use super::{At, Child};
@@ -20,65 +20,98 @@ const NOEXEC: u64 = 0x8;
 pub(crate) const MOST_SOURCES: usize = 512;
 
 /// Detached mounts waiting for their place. On the stack: the child allocates nothing.
-pub(super) struct Sources {
-    fds: [RawFd; MOST_SOURCES],
+pub(super) struct Trees {
+    /// Of the host's: binds, views of cgroups, devices, null devices, in the order of their use.
+    host: [RawFd; MOST_SOURCES],
     used: usize,
     taken: usize,
+    /// File systems of the container's own, by the number of their mount.
+    own: [RawFd; MOST_SOURCES],
+    root: Result<RawFd, Errno>,
 }
 
-impl Sources {
+impl Trees {
     fn push(&mut self, fd: RawFd) -> Result<(), Errno> {
-        let slot = self.fds.get_mut(self.used).ok_or(libc::E2BIG)?;
+        let slot = self.host.get_mut(self.used).ok_or(libc::E2BIG)?;
         *slot = fd;
         self.used += 1;
         Ok(())
     }
 
     fn next(&mut self) -> RawFd {
-        let fd = self.fds[self.taken];
+        let fd = self.host[self.taken];
         self.taken += 1;
         fd
     }
 }
 
 impl Child<'_> {
-    /// Copies of everything of the host's that will be seen inside.
-    pub(super) fn sources(&self, launch: &Launch) -> Result<Sources, Failure> {
-        let mut sources = Sources { fds: [-1; MOST_SOURCES], used: 0, taken: 0 };
+    /// Copies of everything of the host's that will be seen inside, and the root.
+    pub(super) fn host_trees(&self, launch: &Launch) -> Result<Trees, Failure> {
+        let user = launch.user.as_ref().map(AsRawFd::as_raw_fd);
+        let mut trees = Trees {
+            host: [-1; MOST_SOURCES],
+            used: 0,
+            taken: 0,
+            own: [-1; MOST_SOURCES],
+            root: root_tree(&launch.root, user),
+        };
         for (index, mount) in launch.mounts.iter().enumerate() {
             match &mount.what {
                 What::Bind { source, recursive } => {
                     let tree = sys::open_tree(source, *recursive).at_index(Stage::MountSource, index)?;
-                    sources.push(tree).at_index(Stage::MountSource, index)?;
+                    map_ids(tree, mount, user).at_index(Stage::MountIdmap, index)?;
+                    trees.push(tree).at_index(Stage::MountSource, index)?;
                 }
                 What::CgroupViews { views, .. } => {
                     for (source, _) in views {
                         let tree = sys::open_tree(source, false).at_index(Stage::MountSource, index)?;
-                        sources.push(tree).at_index(Stage::MountSource, index)?;
+                        trees.push(tree).at_index(Stage::MountSource, index)?;
                     }
                 }
                 What::New { .. } => {}
             }
         }
+        if launch.user.is_some() {
+            // In a user namespace nodes cannot be made, only shown.
+            for (index, node) in launch.devices.iter().enumerate() {
+                let tree = sys::open_tree(&node.path, false).at_index(Stage::Device, index)?;
+                trees.push(tree).at_index(Stage::Device, index)?;
+            }
+        }
         for index in 0..launch.masked.len() {
             let null = sys::open_tree(c"/dev/null", false).at_index(Stage::MaskedPath, index)?;
-            sources.push(null).at_index(Stage::MaskedPath, index)?;
+            trees.push(null).at_index(Stage::MaskedPath, index)?;
         }
-        Ok(sources)
+        Ok(trees)
+    }
+
+    /// File systems of the container's own. Made while the host's /proc is still in sight: the
+    /// kernel shows a new one in a user namespace only to who could see an old one.
+    pub(super) fn own_trees(&self, launch: &Launch, trees: &mut Trees) -> Result<(), Failure> {
+        for (index, mount) in launch.mounts.iter().enumerate() {
+            let tree = match &mount.what {
+                What::Bind { .. } => continue,
+                What::New { fstype, source, options } => new_tree(fstype, source, options, mount.attr_set),
+                What::CgroupViews { .. } => new_tree(c"tmpfs", c"cgroup", &[], NOSUID | NODEV | NOEXEC),
+            };
+            trees.own[index] = tree.at_index(Stage::Mount, index)?;
+        }
+        Ok(())
     }
 
     /// Mounts the root, makes it `/` and lets the host's tree go.
-    pub(super) fn enter_root(&self, launch: &Launch) -> Result<(), Failure> {
-        let root = root_tree(&launch.root);
+    pub(super) fn enter_root(&self, launch: &Launch, trees: &Trees) -> Result<(), Failure> {
         // From here on nothing we mount reaches the host, and what the host unmounts goes here too.
         sys::set_propagation(c"/", libc::MS_REC | libc::MS_SLAVE).at(Stage::Pivot)?;
-        match (root, &launch.root) {
+        match (trees.root, &launch.root) {
             (Ok(tree), _) => {
-                sys::move_mount_to(tree, &launch.staging).at(Stage::Root)?;
+                // On top of the old root: a place that needs no rights to reach.
+                sys::move_mount_to(tree, c"/").at(Stage::Root)?;
                 sys::fchdir(tree).at(Stage::Pivot)?;
                 sys::close(tree);
             }
-            (Err(_), Root::Overlay { options, .. }) => {
+            (Err(_), Root::Overlay { options, .. }) if launch.user.is_none() => {
                 sys::mount_old(c"overlay", &launch.staging, 0, options).at(Stage::Root)?;
                 sys::chdir(&launch.staging).at(Stage::Pivot)?;
             }
@@ -90,18 +123,18 @@ impl Child<'_> {
         sys::chdir(c"/").at(Stage::Pivot)
     }
 
-    pub(super) fn mounts(&self, launch: &Launch, sources: &mut Sources) -> Result<(), Failure> {
+    pub(super) fn mounts(&self, launch: &Launch, trees: &mut Trees) -> Result<(), Failure> {
         for (index, mount) in launch.mounts.iter().enumerate() {
-            self.mount(mount, index, sources)?;
+            self.mount(mount, index, trees)?;
         }
         Ok(())
     }
 
-    fn mount(&self, mount: &Mounting, index: usize, sources: &mut Sources) -> Result<(), Failure> {
+    fn mount(&self, mount: &Mounting, index: usize, trees: &mut Trees) -> Result<(), Failure> {
         let failed = |stage| move |errno| Failure { stage, errno, index: u32::try_from(index).unwrap_or(0) };
         match &mount.what {
             What::Bind { .. } => {
-                let tree = sources.next();
+                let tree = trees.next();
                 let folder =
                     sys::mode_of(tree).map_err(failed(Stage::MountTarget))? & libc::S_IFMT == libc::S_IFDIR;
                 let target = target(&mount.target, folder).map_err(failed(Stage::MountTarget))?;
@@ -110,9 +143,9 @@ impl Child<'_> {
                 sys::close(target);
                 sys::close(tree);
             }
-            What::New { fstype, source, options } => {
+            What::New { .. } => {
                 let target = target(&mount.target, true).map_err(failed(Stage::MountTarget))?;
-                let tree = new_tree(fstype, source, options, mount.attr_set).map_err(failed(Stage::Mount))?;
+                let tree = trees.own[index];
                 propagation(tree, mount).map_err(failed(Stage::Mount))?;
                 sys::move_mount(tree, target).map_err(failed(Stage::Mount))?;
                 sys::close(target);
@@ -124,7 +157,7 @@ impl Child<'_> {
                     .map_err(failed(Stage::Mount))?;
                 sys::move_mount(tree, target).map_err(failed(Stage::Mount))?;
                 for (_, name) in views {
-                    let view = sources.next();
+                    let view = trees.next();
                     attributes(view, mount).map_err(failed(Stage::Mount))?;
                     let place = folder_in(tree, name).map_err(failed(Stage::Mount))?;
                     sys::move_mount(view, place).map_err(failed(Stage::Mount))?;
@@ -142,9 +175,17 @@ impl Child<'_> {
         Ok(())
     }
 
-    pub(super) fn devices(&self, launch: &Launch) -> Result<(), Failure> {
+    pub(super) fn devices(&self, launch: &Launch, trees: &mut Trees) -> Result<(), Failure> {
         sys::umask(0);
         for (index, node) in launch.devices.iter().enumerate() {
+            if launch.user.is_some() {
+                let tree = trees.next();
+                let place = target(&node.path, false).at_index(Stage::Device, index)?;
+                sys::move_mount(tree, place).at_index(Stage::Device, index)?;
+                sys::close(place);
+                sys::close(tree);
+                continue;
+            }
             make_parents(&node.path).at_index(Stage::Device, index)?;
             match sys::mknod(&node.path, node.mode, node.device) {
                 Ok(()) | Err(libc::EEXIST) => {}
@@ -173,9 +214,9 @@ impl Child<'_> {
     }
 
     /// What must read as empty, and what must not be written.
-    pub(super) fn restrict(&self, launch: &Launch, sources: &mut Sources) -> Result<(), Failure> {
+    pub(super) fn restrict(&self, launch: &Launch, trees: &mut Trees) -> Result<(), Failure> {
         for (index, path) in launch.masked.iter().enumerate() {
-            mask(path, sources.next()).at_index(Stage::MaskedPath, index)?;
+            mask(path, trees.next()).at_index(Stage::MaskedPath, index)?;
         }
         for (index, path) in launch.readonly.iter().enumerate() {
             readonly_path(path).at_index(Stage::ReadonlyPath, index)?;
@@ -196,8 +237,22 @@ impl Child<'_> {
     }
 }
 
-/// The root as a detached mount.
-fn root_tree(root: &Root) -> Result<RawFd, Errno> {
+/// Maps the ids of a detached tree as its mount asks.
+fn map_ids(tree: RawFd, mount: &Mounting, user: Option<RawFd>) -> Result<(), Errno> {
+    let Some(idmap) = &mount.idmap else { return Ok(()) };
+    let through = idmap.user.as_ref().map(AsRawFd::as_raw_fd).or(user).ok_or(libc::EINVAL)?;
+    map_tree(tree, through, idmap.recursive)
+}
+
+fn map_tree(tree: RawFd, user: RawFd, recursive: bool) -> Result<(), Errno> {
+    const IDMAP: u64 = 0x0010_0000;
+    let userns_fd = u64::try_from(user).map_err(|_| libc::EBADF)?;
+    let attr = libc::mount_attr { attr_set: IDMAP, attr_clr: 0, propagation: 0, userns_fd };
+    sys::mount_setattr(tree, recursive, &attr)
+}
+
+/// The root as a detached mount, its ids mapped when there is a user namespace.
+fn root_tree(root: &Root, user: Option<RawFd>) -> Result<RawFd, Errno> {
     match root {
         Root::Empty => new_tree(c"tmpfs", c"none", &[], NOSUID | NODEV | NOEXEC),
         Root::Bind { path, .. } => {
@@ -206,11 +261,18 @@ fn root_tree(root: &Root) -> Result<RawFd, Errno> {
             let attr =
                 libc::mount_attr { attr_set: 0, attr_clr: 0, propagation: libc::MS_PRIVATE, userns_fd: 0 };
             sys::mount_setattr(tree, true, &attr)?;
+            if let Some(user) = user {
+                map_tree(tree, user, true)?;
+            }
             Ok(tree)
         }
-        Root::Overlay { lower, upper, work, .. } => {
+        Root::Overlay { lower, upper, work, above, .. } => {
             let fs = sys::fsopen(c"overlay")?;
-            let made = overlay(fs, lower, upper, work);
+            let made = match (user, above) {
+                (None, _) => overlay(fs, lower, upper, work),
+                (Some(user), Some(above)) => mapped_overlay(fs, lower, above, user),
+                (Some(_), None) => Err(libc::EINVAL),
+            };
             sys::close(fs);
             made
         }
@@ -224,6 +286,34 @@ fn overlay(fs: RawFd, lower: &[std::ffi::CString], upper: &CStr, work: &CStr) ->
     }
     sys::fsconfig_string(fs, c"upperdir", upper)?;
     sys::fsconfig_string(fs, c"workdir", work)?;
+    // Ignored: a kernel without it syncs the upper folder, which is only slower.
+    sys::fsconfig_flag(fs, c"volatile").ok();
+    sys::fsconfig_create(fs)?;
+    sys::fsmount(fs, 0)
+}
+
+/// The same with layers whose ids are mapped, which have no path and are given as descriptors.
+fn mapped_overlay(
+    fs: RawFd,
+    lower: &[std::ffi::CString],
+    (parent, upper, work): &(std::ffi::CString, std::ffi::CString, std::ffi::CString),
+    user: RawFd,
+) -> Result<RawFd, Errno> {
+    sys::fsconfig_string(fs, c"source", c"overlay")?;
+    for layer in lower {
+        let tree = sys::open_tree(layer, false)?;
+        map_tree(tree, user, false)?;
+        sys::fsconfig_fd(fs, c"lowerdir+", tree)?;
+        sys::close(tree);
+    }
+    let tree = sys::open_tree(parent, false)?;
+    map_tree(tree, user, false)?;
+    for (key, name) in [(c"upperdir", upper), (c"workdir", work)] {
+        let folder = sys::open_at(tree, name, libc::O_PATH | libc::O_DIRECTORY)?;
+        sys::fsconfig_fd(fs, key, folder)?;
+        sys::close(folder);
+    }
+    sys::close(tree);
     // Ignored: a kernel without it syncs the upper folder, which is only slower.
     sys::fsconfig_flag(fs, c"volatile").ok();
     sys::fsconfig_create(fs)?;

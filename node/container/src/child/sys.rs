@@ -216,6 +216,10 @@ pub(super) fn fsconfig_string(fs: RawFd, key: &CStr, value: &CStr) -> Result<(),
     call!(libc::SYS_fsconfig, fs, 1, key.as_ptr(), value.as_ptr(), 0).map(drop)
 }
 
+pub(super) fn fsconfig_fd(fs: RawFd, key: &CStr, file: RawFd) -> Result<(), Errno> {
+    call!(libc::SYS_fsconfig, fs, 5, key.as_ptr(), std::ptr::null::<u8>(), file).map(drop)
+}
+
 pub(super) fn fsconfig_create(fs: RawFd) -> Result<(), Errno> {
     let none = std::ptr::null::<u8>();
     call!(libc::SYS_fsconfig, fs, 6, none, none, 0).map(drop)
@@ -339,6 +343,14 @@ pub(super) fn unblock_signals() {
 pub(super) fn ignore_signal(signal: c_int) {
     let action = [1_u64, 0, 0, 0];
     call!(libc::SYS_rt_sigaction, signal, action.as_ptr(), std::ptr::null::<u8>(), 8).ok();
+}
+
+/// Clones with our own parent as the child's; 0 in the child.
+pub(super) fn clone_sibling(flags: u64) -> Result<c_long, Errno> {
+    // SAFETY: all zeros is a valid value of this plain struct.
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    args.flags = flags | u64::from(libc::CLONE_PARENT.cast_unsigned());
+    call!(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>())
 }
 
 /// Ends this process at once.

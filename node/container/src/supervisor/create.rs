@@ -154,15 +154,17 @@ impl Server {
         let mut wiring = Wiring::new(arg.tty, arg.stdin, true).map_err(|e| internal(&e))?;
         wiring.make_output_lasting().map_err(|e| internal(&e))?;
         let launch = Launch::new(&arg.plan, group.as_ref(), &self.staging).map_err(|e| match e {
-            PrepareError::Namespace { .. } => Refusal { kind: RefusalKind::Setup, ..internal(&e) },
+            PrepareError::Namespace { .. } | PrepareError::User(_) => {
+                Refusal { kind: RefusalKind::Setup, ..internal(&e) }
+            }
             PrepareError::Text(_) => internal(&e),
         })?;
         let pipes = wiring.pipes(launch.descriptors());
         let into = into_cgroup(group.as_ref()).map_err(|e| internal(&e))?;
+        // With a user namespace the other new ones are made from inside it, by a second child.
+        let flags = if launch.user.is_some() { 0 } else { launch.clone_flags };
         let (pid, pidfd) = self
-            .clone_into(launch.join_pid.as_ref(), launch.clone_flags, into.as_ref(), || {
-                child::container(&launch, &pipes)
-            })
+            .clone_into(launch.join_pid.as_ref(), flags, into.as_ref(), || child::container(&launch, &pipes))
             .map_err(|e| refusal(RefusalKind::Setup, format!("clone the container's process: {e}")))?;
         let whose = Whose { container: arg.id.clone(), exec: None };
         let process =
@@ -251,12 +253,13 @@ impl Server {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(_) => None,
             };
-            if report.is_none_or(|failure| failure.stage != Stage::Ready) {
+            if report.is_none_or(|failure| !matches!(failure.stage, Stage::Ready | Stage::Child)) {
                 self.poll.remove(status, *token);
                 container.process.status = None;
             }
             match report {
                 Some(failure) if failure.stage == Stage::Ready => self.container_ready(id),
+                Some(failure) if failure.stage == Stage::Child => self.container_replaced(id, failure.index),
                 Some(failure) => self.container_failed(id, failure),
                 None => self.container_executed(id),
             }
@@ -289,6 +292,27 @@ impl Server {
         self.journal.put(container);
         let (roles, fds) = unzip(fds);
         self.send(reply.client, &ok(reply.seq, &ProcessReply { pid, fds: roles }), fds);
+    }
+
+    /// The first child has made a second one, which will be the container.
+    fn container_replaced(&mut self, id: &str, pid: u32) {
+        let Some(container) = self.containers.get_mut(id) else { return };
+        let whose = Whose { container: id.to_owned(), exec: None };
+        if let Some(token) = container.process.pidfd_token.take() {
+            self.poll.remove(&container.process.pidfd, token);
+        }
+        let opened = podwire_linux::pidfd::open(pid).and_then(|pidfd| {
+            let token = self.poll.add(&pidfd, Source::Process(whose), EventFlags::IN)?;
+            Ok((pidfd, token))
+        });
+        match opened {
+            Ok((pidfd, token)) => {
+                container.process.pid = pid;
+                container.process.pidfd = pidfd;
+                container.process.pidfd_token = Some(token);
+            }
+            Err(error) => super::note(&format!("container {id}: its process {pid} not opened: {error}")),
+        }
     }
 
     fn container_failed(&mut self, id: &str, failure: Failure) {
