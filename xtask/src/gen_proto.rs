@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use anyhow::{Context, Result};
 
 /// Every protocol of ours: the file, and whether it has gRPC services.
-const PROTOS: &[&str] = &["cri"];
+const PROTOS: &[&str] = &["cri", "nri"];
 
 /// Writes one generated module per proto file.
 pub fn run(root: &Path) -> Result<()> {

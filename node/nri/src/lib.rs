@@ -1,1 +1,21 @@
 //! NRI, both sides: the runtime's adaptation and the plugin's stub.
+//!
+//! The runtime's side ([`Config`], [`Adaptation`], [`Nri`]) accepts and starts plugins, tells them what happens to
+//! pods and containers, and merges what they want. Required plugins fail closed: without them no pod starts. The
+//! plugin's side is [`stub`]. [`spec`] turns OCI specs into NRI's words and back.
+//!
+//! It knows nothing of CRI; the runtime describes itself through [`Host`].
+
+mod adaptation;
+mod link;
+mod merge;
+pub mod spec;
+pub mod stub;
+
+pub use adaptation::{Adaptation, Config, Creation, Error, EventError, Host, Nri, PluginInfo, Updating};
+pub use link::CallError;
+pub use merge::Conflict;
+pub use podwire_wire::nri as api;
+
+/// The version of the protocol this crate speaks.
+pub const NRI_VERSION: &str = "v0.12.5";

@@ -1,0 +1,200 @@
+//! The runtime's side of NRI: plugins come and go, events reach them in order, their wishes are merged.
+//!
+//! Tasks, all in one tracker that [`Adaptation::run`] awaits: the accept loop, one per connection (registration,
+//! synchronization, then waiting for its end), one per launched plugin's process, and those of `link`.
+
+mod events;
+mod launch;
+mod plugin;
+mod registry;
+mod required;
+mod session;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use podwire_wire::nri::{Container, ContainerEviction, ContainerUpdate, PodSandbox};
+use tokio::net::UnixListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use self::events::{Creation, EventError, Nri, Updating};
+pub use self::plugin::PluginInfo;
+use self::registry::Registry;
+
+/// How the runtime's side of NRI is set up.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where plugins connect; `None` accepts nobody.
+    pub socket: Option<PathBuf>,
+    /// Executables named `NN-name` that are started with the runtime.
+    pub plugin_dir: Option<PathBuf>,
+    /// Their configuration: `NN-name.conf` or `name.conf`.
+    pub config_dir: Option<PathBuf>,
+    /// What plugins are told about the runtime.
+    pub runtime_name: String,
+    /// What plugins are told about the runtime.
+    pub runtime_version: String,
+    /// How long a connection may take to register.
+    pub registration_timeout: Duration,
+    /// How long a plugin may take to answer.
+    pub request_timeout: Duration,
+    /// Names of plugins without which no pod is set up.
+    pub required: Vec<String>,
+    /// How long a pod waits for a required plugin that is absent.
+    pub required_wait: Duration,
+}
+
+impl Config {
+    /// Upstream's times, nothing to listen on, nothing to start.
+    pub fn new(runtime_name: impl Into<String>, runtime_version: impl Into<String>) -> Self {
+        Self {
+            socket: None,
+            plugin_dir: None,
+            config_dir: None,
+            runtime_name: runtime_name.into(),
+            runtime_version: runtime_version.into(),
+            registration_timeout: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(2),
+            required: Vec::new(),
+            required_wait: Duration::from_secs(10),
+        }
+    }
+
+    /// Listens on the socket and starts the installed plugins.
+    pub async fn build(self, host: Arc<dyn Host>) -> Result<Adaptation, Error> {
+        let listener = self.socket.as_deref().map(listen).transpose()?;
+        let tasks = TaskTracker::new();
+        let registry = Arc::new(Registry::new(self, host));
+        let adaptation =
+            Adaptation { registry: registry.clone(), listener, tasks, shutdown: CancellationToken::new() };
+        for installed in launch::discover(&registry.config)? {
+            launch::start(&adaptation.context(), installed)?;
+        }
+        Ok(adaptation)
+    }
+}
+
+/// What the runtime offers to its plugins.
+pub trait Host: Send + Sync + 'static {
+    /// All pods and containers there are, for a plugin that has just come.
+    fn snapshot(&self) -> BoxFuture<'_, (Vec<PodSandbox>, Vec<Container>)>;
+    /// Changes limits of containers; returns those updates that failed.
+    fn update_containers(&self, updates: Vec<ContainerUpdate>) -> BoxFuture<'_, Vec<ContainerUpdate>>;
+    /// Stops a container because a plugin wants it gone.
+    fn evict(&self, eviction: ContainerEviction) -> BoxFuture<'_, ()>;
+}
+
+/// Why the runtime's side could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The socket.
+    #[error("listen for NRI plugins on {path:?}")]
+    Listen {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The folder of plugins.
+    #[error("read the NRI plugins in {path:?}")]
+    Discover {
+        /// The folder or file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// An executable that is not named `NN-name`.
+    #[error("{path:?} is not named like an NRI plugin (two digits, a dash, a name)")]
+    PluginName {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A plugin that could not be started.
+    #[error("start the NRI plugin {path:?}")]
+    Launch {
+        /// The executable.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+fn listen(path: &std::path::Path) -> Result<UnixListener, Error> {
+    let failed = |source| Error::Listen { path: path.into(), source };
+    if let Some(dir) = path.parent() {
+        use std::os::unix::fs::DirBuilderExt;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    UnixListener::bind(path).map_err(failed)
+}
+
+/// What every task of the adaptation needs.
+#[derive(Clone)]
+struct Context {
+    registry: Arc<Registry>,
+    tasks: TaskTracker,
+    shutdown: CancellationToken,
+}
+
+/// The runtime's side of NRI, ready to run.
+pub struct Adaptation {
+    registry: Arc<Registry>,
+    listener: Option<UnixListener>,
+    tasks: TaskTracker,
+    shutdown: CancellationToken,
+}
+
+impl Adaptation {
+    /// The handle through which the runtime tells what happens.
+    pub fn handle(&self) -> Nri {
+        Nri::new(self.registry.clone())
+    }
+
+    fn context(&self) -> Context {
+        Context {
+            registry: self.registry.clone(),
+            tasks: self.tasks.clone(),
+            shutdown: self.shutdown.clone(),
+        }
+    }
+
+    /// Accepts plugins until `shutdown`, then lets them go and ends the started ones.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let context = self.context();
+        loop {
+            let accepted = async {
+                match &self.listener {
+                    Some(listener) => listener.accept().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                accepted = accepted => match accepted {
+                    // Every connection registers on its own: one that never does holds nobody up.
+                    Ok((stream, _)) => session::begin(&context, stream, None),
+                    Err(error) => {
+                        tracing::warn!(%error, "an NRI plugin could not connect; going on");
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                }
+            }
+        }
+        self.shutdown.cancel();
+        self.registry.close_all();
+        self.tasks.close();
+        self.tasks.wait().await;
+        if let Some(path) = &self.registry.config.socket {
+            // Ignored: a socket that is already gone is what was wanted.
+            std::fs::remove_file(path).ok();
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! One connected plugin: what it wants to hear, how it is called, how it has behaved.
+
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use podwire_wire::nri::{Container, Empty, Event, FailurePolicy, PodSandbox, StateChangeEvent};
+use prost::Message;
+use tokio::sync::watch;
+
+use crate::link::{CallError, Link};
+
+/// All events there are.
+pub(super) const ALL_EVENTS: i32 = (1 << (Event::Last as i32 - 1)) - 1;
+
+/// How far a plugin has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It is being told what exists; events wait for it.
+    Synchronizing,
+    /// It hears events.
+    Ready,
+    /// It is gone.
+    Gone,
+}
+
+/// A plugin for people to look at.
+#[derive(Debug, Clone)]
+pub struct PluginInfo {
+    /// Its name.
+    pub name: String,
+    /// Its two-digit place in the order.
+    pub index: String,
+    /// The events it hears, one bit each.
+    pub events: i32,
+    /// Whether it has been synchronized.
+    pub ready: bool,
+    /// Calls made to it.
+    pub calls: u64,
+    /// Calls that failed.
+    pub errors: u64,
+    /// The last failure in words.
+    pub last_error: Option<String>,
+    /// Time all calls took together.
+    pub total: Duration,
+    /// Time the slowest call took.
+    pub slowest: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Record {
+    calls: u64,
+    errors: u64,
+    last_error: Option<String>,
+    total: Duration,
+    slowest: Duration,
+}
+
+/// A connected plugin.
+pub(super) struct Plugin {
+    pub(super) name: String,
+    pub(super) index: String,
+    pub(super) link: Link,
+    pub(super) events: i32,
+    pub(super) policy: FailurePolicy,
+    pub(super) timeout: Duration,
+    pub(super) stage: watch::Sender<Stage>,
+    /// Events it only understands as `StateChange`.
+    old_style: AtomicI32,
+    record: Mutex<Record>,
+}
+
+fn bit(event: Event) -> i32 {
+    1 << (event as i32 - 1)
+}
+
+impl Plugin {
+    /// A plugin that has registered and was configured.
+    pub(super) fn new(
+        (name, index): (String, String),
+        link: Link,
+        events: i32,
+        policy: Option<FailurePolicy>,
+        timeout: Duration,
+    ) -> Self {
+        let events = if events == 0 { ALL_EVENTS } else { events };
+        let policy = policy.unwrap_or_default();
+        let (stage, _) = watch::channel(Stage::Synchronizing);
+        let (old_style, record) = (AtomicI32::new(0), Mutex::new(Record::default()));
+        Self { name, index, link, events, policy, timeout, stage, old_style, record }
+    }
+
+    /// Whether it wants to hear of the event.
+    pub(super) fn hears(&self, event: Event) -> bool {
+        self.events & bit(event) != 0
+    }
+
+    /// How it is called in messages.
+    pub(super) fn label(&self) -> String {
+        format!("{}-{}", self.index, self.name)
+    }
+
+    /// Waits until it has been synchronized; `false` if it went away instead.
+    pub(super) async fn ready(&self) -> bool {
+        let mut stage = self.stage.subscribe();
+        match stage.wait_for(|stage| *stage != Stage::Synchronizing).await {
+            Ok(stage) => *stage == Stage::Ready,
+            Err(_) => false,
+        }
+    }
+
+    /// Calls it and keeps count.
+    pub(super) async fn call<A: Message, R: Message + Default>(
+        &self,
+        method: &str,
+        argument: &A,
+    ) -> Result<R, CallError> {
+        let begun = Instant::now();
+        let result = self.link.call(method, argument, self.timeout).await;
+        let took = begun.elapsed();
+        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        record.calls += 1;
+        record.total += took;
+        record.slowest = record.slowest.max(took);
+        if let Err(error) = &result
+            && !error.unimplemented()
+        {
+            record.errors += 1;
+            record.last_error = Some(format!("{method}: {error}"));
+        }
+        tracing::debug!(plugin = self.label(), method, ?took, ok = result.is_ok(), "NRI call");
+        result
+    }
+
+    /// Tells it of an event that asks for nothing back, in the way it understands.
+    pub(super) async fn notify<A: Message>(
+        &self,
+        event: Event,
+        method: &str,
+        argument: &A,
+        pod: &PodSandbox,
+        container: Option<&Container>,
+    ) -> Result<(), CallError> {
+        if self.old_style.load(Ordering::Relaxed) & bit(event) == 0 {
+            match self.call::<A, Empty>(method, argument).await {
+                Err(error) if error.unimplemented() => {
+                    self.old_style.fetch_or(bit(event), Ordering::Relaxed);
+                }
+                other => return other.map(drop),
+            }
+        }
+        let change =
+            StateChangeEvent { event: event as i32, pod: Some(pod.clone()), container: container.cloned() };
+        self.call::<_, Empty>("StateChange", &change).await.map(drop)
+    }
+
+    /// A look at it.
+    pub(super) fn info(&self) -> PluginInfo {
+        let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        PluginInfo {
+            name: self.name.clone(),
+            index: self.index.clone(),
+            events: self.events,
+            ready: *self.stage.borrow() == Stage::Ready,
+            calls: record.calls,
+            errors: record.errors,
+            last_error: record.last_error.clone(),
+            total: record.total,
+            slowest: record.slowest,
+        }
+    }
+}

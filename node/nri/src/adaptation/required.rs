@@ -1,0 +1,80 @@
+//! Which plugins a pod cannot do without. Pure but for the waiting.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use podwire_wire::nri::{Container, PodSandbox};
+
+use super::plugin::Stage;
+use super::registry::Registry;
+
+const ANNOTATION: &str = "required-plugins.noderesource.dev";
+
+/// Names of plugins required by configuration, by the pod, and by the container if one is given.
+pub(super) fn names(
+    configured: &[String],
+    pod: &PodSandbox,
+    container: Option<&Container>,
+) -> BTreeSet<String> {
+    let mut keys = vec![ANNOTATION.to_owned(), format!("{ANNOTATION}/pod")];
+    keys.extend(container.map(|container| format!("{ANNOTATION}/container.{}", container.name)));
+    let annotated = keys.iter().filter_map(|key| pod.annotations.get(key)).flat_map(|text| listed(text));
+    configured.iter().cloned().chain(annotated).collect()
+}
+
+/// A list written as JSON, as lines with dashes, or with commas.
+fn listed(text: &str) -> Vec<String> {
+    if let Ok(list) = serde_json::from_str::<Vec<String>>(text) {
+        return list;
+    }
+    let unquoted =
+        |part: &str| part.trim().trim_start_matches("- ").trim_matches(['"', '\'', '[', ']', ' ']).to_owned();
+    text.split([',', '\n']).map(unquoted).filter(|name| !name.is_empty()).collect()
+}
+
+/// Waits until all of `names` are ready; returns the first that is not there in time.
+pub(super) async fn wait(registry: &Registry, names: &BTreeSet<String>, longest: Duration) -> Option<String> {
+    let mut changes = registry.changes();
+    let absent = || {
+        let plugins = registry.plugins();
+        let ready = |name: &&String| {
+            plugins.iter().any(|plugin| plugin.name == **name && *plugin.stage.borrow() == Stage::Ready)
+        };
+        names.iter().find(|name| !ready(name)).cloned()
+    };
+    let waiting = async {
+        while absent().is_some() {
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    };
+    // Ignored: whether time ran out shows in who is absent.
+    tokio::time::timeout(longest, waiting).await.ok();
+    absent()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requirements_come_from_the_configuration_the_pod_and_the_container() {
+        let pod = PodSandbox {
+            annotations: [
+                (ANNOTATION.to_owned(), "[\"a\", \"b\"]".to_owned()),
+                (format!("{ANNOTATION}/pod"), "- c\n- d".to_owned()),
+                (format!("{ANNOTATION}/container.web"), "e, f".to_owned()),
+            ]
+            .into(),
+            ..PodSandbox::default()
+        };
+        let all = |container: Option<&str>| {
+            let container = container.map(|name| Container { name: name.into(), ..Container::default() });
+            names(&["z".to_owned()], &pod, container.as_ref()).into_iter().collect::<String>()
+        };
+        assert_eq!(all(None), "abcdz");
+        assert_eq!(all(Some("db")), "abcdz");
+        assert_eq!(all(Some("web")), "abcdefz");
+    }
+}

@@ -1,0 +1,276 @@
+//! One connection from its first byte to its end: registration, configuration, synchronization, service.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use podwire_wire::nri::{
+    ConfigureRequest, ConfigureResponse, Container, Empty, PodSandbox, RegisterPluginRequest,
+    SynchronizeRequest, SynchronizeResponse, UpdateContainersRequest, UpdateContainersResponse,
+};
+use podwire_wire::ttrpc::{MESSAGE_LIMIT, Status, code};
+use prost::Message;
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+
+use super::Context;
+use super::plugin::{ALL_EVENTS, Plugin, Stage};
+use super::registry::Registry;
+use crate::link::{CallError, Link, Service, Side, argument, status};
+use crate::{NRI_VERSION, merge::Merged};
+
+/// Room left for what surrounds objects in a message.
+const SLACK: usize = 64 << 10;
+
+/// Who a started plugin is, and what it is told.
+#[derive(Debug, Clone)]
+pub(super) struct Identity {
+    pub(super) name: String,
+    pub(super) index: String,
+    pub(super) config: String,
+}
+
+/// Why a connection did not become a plugin.
+#[derive(Debug, thiserror::Error)]
+enum SessionError {
+    #[error("it did not register within {0:?}")]
+    NotRegistered(std::time::Duration),
+    #[error("it ended before it registered")]
+    Ended,
+    #[error("it wants unknown events {0:#x}")]
+    UnknownEvents(i32),
+    #[error("{0} failed")]
+    Call(&'static str, #[source] CallError),
+    #[error("it does not understand a synchronization in parts")]
+    NotSplit,
+}
+
+/// Takes care of a new connection.
+pub(super) fn begin(context: &Context, stream: UnixStream, known: Option<Identity>) {
+    let context = context.clone();
+    let tasks = context.tasks.clone();
+    tasks.spawn(async move {
+        let (registered, identity) = oneshot::channel();
+        let service = RuntimeService { registry: context.registry.clone(), registered: Arc::new(Mutex::new(Some(registered))) };
+        let link = Link::start(stream, Side::Runtime, Arc::new(service), &context.tasks);
+        let name = known.as_ref().map(|known| format!("{}-{}", known.index, known.name));
+        tokio::select! {
+            () = context.shutdown.cancelled() => {}
+            result = converse(&context, &link, identity, known) => if let Err(error) = result {
+                tracing::warn!(plugin = name, error = &error as &dyn std::error::Error, "an NRI plugin was turned away");
+            }
+        }
+        link.close();
+    });
+}
+
+async fn converse(
+    context: &Context,
+    link: &Link,
+    identity: oneshot::Receiver<(String, String)>,
+    known: Option<Identity>,
+) -> Result<(), SessionError> {
+    let registry = &context.registry;
+    let config = &registry.config;
+    let limit = config.registration_timeout;
+    let claimed = tokio::select! {
+        claimed = tokio::time::timeout(limit, identity) => {
+            claimed.map_err(|_| SessionError::NotRegistered(limit))?.map_err(|_| SessionError::Ended)?
+        }
+        () = link.ended() => return Err(SessionError::Ended),
+    };
+    // A started plugin keeps the name of its file.
+    let text = known.as_ref().map(|known| known.config.clone()).unwrap_or_default();
+    let identity = known.map_or(claimed, |known| (known.name, known.index));
+    let millis = |duration: std::time::Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+    let request = ConfigureRequest {
+        config: text,
+        runtime_name: config.runtime_name.clone(),
+        runtime_version: config.runtime_version.clone(),
+        registration_timeout: millis(config.registration_timeout),
+        request_timeout: millis(config.request_timeout),
+        nri_version: NRI_VERSION.into(),
+    };
+    let answer: ConfigureResponse = link
+        .call("Configure", &request, config.request_timeout)
+        .await
+        .map_err(|error| SessionError::Call("Configure", error))?;
+    if answer.events & !ALL_EVENTS != 0 {
+        return Err(SessionError::UnknownEvents(answer.events));
+    }
+    let plugin = Arc::new(Plugin::new(
+        identity,
+        link.clone(),
+        answer.events,
+        answer.failure_policy,
+        config.request_timeout,
+    ));
+    let leaving = Leaving { registry, plugin: &plugin };
+    registry.enter(&plugin).await;
+    synchronize(registry, &plugin).await?;
+    registry.set_stage(&plugin, Stage::Ready);
+    tracing::info!(
+        plugin = plugin.label(),
+        events = format_args!("{:#x}", plugin.events),
+        "NRI plugin connected"
+    );
+    link.ended().await;
+    tracing::info!(plugin = plugin.label(), "NRI plugin disconnected");
+    drop(leaving);
+    Ok(())
+}
+
+/// Takes the plugin out of the list however the conversation ends.
+struct Leaving<'a> {
+    registry: &'a Registry,
+    plugin: &'a Arc<Plugin>,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.registry.set_stage(self.plugin, Stage::Gone);
+    }
+}
+
+async fn synchronize(registry: &Registry, plugin: &Arc<Plugin>) -> Result<(), SessionError> {
+    let (mut pods, mut containers) = registry.host.snapshot().await;
+    let being_made = registry.being_made();
+    pods.retain(|pod| !being_made.contains(&pod.id));
+    containers.retain(|container| {
+        !being_made.contains(&container.id) && !being_made.contains(&container.pod_sandbox_id)
+    });
+    let exchange = async {
+        let mut updates = Vec::new();
+        for part in parts(pods, containers, MESSAGE_LIMIT - SLACK) {
+            let more = part.more;
+            let answer: SynchronizeResponse = plugin
+                .call("Synchronize", &part)
+                .await
+                .map_err(|error| SessionError::Call("Synchronize", error))?;
+            if more && !answer.more {
+                return Err(SessionError::NotSplit);
+            }
+            updates.extend(answer.update);
+        }
+        Ok(updates)
+    };
+    let limit = registry.config.request_timeout;
+    let updates = tokio::time::timeout(limit, exchange)
+        .await
+        .map_err(|_| SessionError::Call("Synchronize", CallError::Timeout(limit)))??;
+    if !updates.is_empty() {
+        registry.host.update_containers(updates).await;
+    }
+    Ok(())
+}
+
+/// Divides everything into messages that may be sent.
+fn parts(pods: Vec<PodSandbox>, containers: Vec<Container>, limit: usize) -> Vec<SynchronizeRequest> {
+    let mut parts = vec![SynchronizeRequest::default()];
+    let mut used = 0;
+    let mut make_room = |parts: &mut Vec<SynchronizeRequest>, size: usize| {
+        if used > 0 && used + size > limit {
+            if let Some(full) = parts.last_mut() {
+                full.more = true;
+            }
+            parts.push(SynchronizeRequest::default());
+            used = 0;
+        }
+        used += size;
+    };
+    for pod in pods {
+        make_room(&mut parts, pod.encoded_len() + 8);
+        if let Some(part) = parts.last_mut() {
+            part.pods.push(pod);
+        }
+    }
+    for container in containers {
+        make_room(&mut parts, container.encoded_len() + 8);
+        if let Some(part) = parts.last_mut() {
+            part.containers.push(container);
+        }
+    }
+    parts
+}
+
+type Registered = Arc<Mutex<Option<oneshot::Sender<(String, String)>>>>;
+
+/// What the runtime serves to one plugin.
+struct RuntimeService {
+    registry: Arc<Registry>,
+    registered: Registered,
+}
+
+impl Service for RuntimeService {
+    fn call(&self, method: String, payload: Bytes) -> BoxFuture<'static, Result<Vec<u8>, Status>> {
+        let (registry, registered) = (self.registry.clone(), self.registered.clone());
+        Box::pin(async move {
+            match method.as_str() {
+                "RegisterPlugin" => register(&registered, argument(payload)?),
+                "UpdateContainers" => update(&registry, &registered, argument(payload)?).await,
+                other => Err(status(code::UNIMPLEMENTED, format!("method {other}"))),
+            }
+        })
+    }
+}
+
+fn register(registered: &Registered, request: RegisterPluginRequest) -> Result<Vec<u8>, Status> {
+    let RegisterPluginRequest { plugin_name: name, plugin_idx: index, .. } = request;
+    let proper = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+-".contains(&byte);
+    if name.is_empty() || !name.bytes().all(proper) {
+        return Err(status(code::INVALID_ARGUMENT, format!("invalid plugin name {name:?}")));
+    }
+    if index.len() != 2 || !index.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(status(
+            code::INVALID_ARGUMENT,
+            format!("invalid plugin index {index:?}, must be two digits"),
+        ));
+    }
+    let sender = registered.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let sender = sender.ok_or_else(|| status(code::FAILED_PRECONDITION, "already registered"))?;
+    // Ignored: whoever waited has given the connection up, and its end will be noticed.
+    sender.send((name, index)).ok();
+    Ok(Empty {}.encode_to_vec())
+}
+
+async fn update(
+    registry: &Registry,
+    registered: &Registered,
+    request: UpdateContainersRequest,
+) -> Result<Vec<u8>, Status> {
+    if registered.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+        return Err(status(code::FAILED_PRECONDITION, "not registered"));
+    }
+    let mut merged = Merged::others();
+    merged
+        .update("the plugin", request.update)
+        .map_err(|error| status(code::INVALID_ARGUMENT, error.to_string()))?;
+    let failed = registry.host.update_containers(merged.updates).await;
+    for eviction in request.evict {
+        registry.host.evict(eviction).await;
+    }
+    Ok(UpdateContainersResponse { failed }.encode_to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_node_is_told_in_parts_that_fit() {
+        let pod = |n: usize| PodSandbox { id: format!("{n:0100}"), ..PodSandbox::default() };
+        let container = |n: usize| Container { id: format!("{n:0100}"), ..Container::default() };
+        let parts = parts((0..20).map(pod).collect(), (0..20).map(container).collect(), 1000);
+        assert!(parts.len() > 3);
+        assert!(parts.iter().all(|part| part.encoded_len() <= 1000 + 100));
+        assert_eq!(parts.iter().filter(|part| !part.more).count(), 1);
+        assert!(!parts.last().unwrap().more);
+        assert_eq!(parts.iter().map(|part| part.pods.len()).sum::<usize>(), 20);
+        assert_eq!(parts.iter().map(|part| part.containers.len()).sum::<usize>(), 20);
+    }
+
+    #[test]
+    fn an_empty_node_is_told_once() {
+        assert_eq!(parts(Vec::new(), Vec::new(), 1000), [SynchronizeRequest::default()]);
+    }
+}
