@@ -136,8 +136,6 @@ pub(crate) enum Root {
         lower: Vec<CString>,
         upper: CString,
         work: CString,
-        /// The folder above both, and their names in it: mapped ids need one mount for the two.
-        above: Option<(CString, CString, CString)>,
         /// The same as one option string, for kernels without `lowerdir+`.
         options: CString,
         readonly: bool,
@@ -170,25 +168,12 @@ impl Root {
                     lower: lower.iter().map(|p| c_path(p)).collect::<Result<_, _>>()?,
                     upper: c_path(upper)?,
                     work: c_path(work)?,
-                    above: above(upper, work)?,
                     options: c(&options)?,
                     readonly: *readonly,
                 }
             }
         })
     }
-}
-
-fn above(upper: &Path, work: &Path) -> io::Result<Option<(CString, CString, CString)>> {
-    let (Some(parent), Some(upper_name), Some(work_name)) =
-        (upper.parent(), upper.file_name(), work.file_name())
-    else {
-        return Ok(None);
-    };
-    if work.parent() != Some(parent) {
-        return Ok(None);
-    }
-    Ok(Some((c_path(parent)?, c_path(Path::new(upper_name))?, c_path(Path::new(work_name))?)))
 }
 
 /// One mount, ready.

@@ -266,12 +266,11 @@ fn root_tree(root: &Root, user: Option<RawFd>) -> Result<RawFd, Errno> {
             }
             Ok(tree)
         }
-        Root::Overlay { lower, upper, work, above, .. } => {
+        Root::Overlay { lower, upper, work, .. } => {
             let fs = sys::fsopen(c"overlay")?;
-            let made = match (user, above) {
-                (None, _) => overlay(fs, lower, upper, work),
-                (Some(user), Some(above)) => mapped_overlay(fs, lower, above, user),
-                (Some(_), None) => Err(libc::EINVAL),
+            let made = match user {
+                None => overlay(fs, lower, upper, work),
+                Some(user) => mapped_overlay(fs, lower, upper, work, user),
             };
             sys::close(fs);
             made
@@ -293,10 +292,15 @@ fn overlay(fs: RawFd, lower: &[std::ffi::CString], upper: &CStr, work: &CStr) ->
 }
 
 /// The same with layers whose ids are mapped, which have no path and are given as descriptors.
+/// Those stay open: a detached mount ends with its descriptor, and execve closes them.
+///
+/// The upper folder is not mapped, as overlay writes to it with the host's rights; it belongs to
+/// the container's root from the start.
 fn mapped_overlay(
     fs: RawFd,
     lower: &[std::ffi::CString],
-    (parent, upper, work): &(std::ffi::CString, std::ffi::CString, std::ffi::CString),
+    upper: &CStr,
+    work: &CStr,
     user: RawFd,
 ) -> Result<RawFd, Errno> {
     sys::fsconfig_string(fs, c"source", c"overlay")?;
@@ -304,20 +308,30 @@ fn mapped_overlay(
         let tree = sys::open_tree(layer, false)?;
         map_tree(tree, user, false)?;
         sys::fsconfig_fd(fs, c"lowerdir+", tree)?;
-        sys::close(tree);
     }
-    let tree = sys::open_tree(parent, false)?;
-    map_tree(tree, user, false)?;
-    for (key, name) in [(c"upperdir", upper), (c"workdir", work)] {
-        let folder = sys::open_at(tree, name, libc::O_PATH | libc::O_DIRECTORY)?;
-        sys::fsconfig_fd(fs, key, folder)?;
-        sys::close(folder);
-    }
-    sys::close(tree);
+    give_to_root(&[upper, work], user)?;
+    sys::fsconfig_string(fs, c"upperdir", upper)?;
+    sys::fsconfig_string(fs, c"workdir", work)?;
     // Ignored: a kernel without it syncs the upper folder, which is only slower.
     sys::fsconfig_flag(fs, c"volatile").ok();
     sys::fsconfig_create(fs)?;
     sys::fsmount(fs, 0)
+}
+
+/// Gives folders of the host's root to the root of the user namespace.
+fn give_to_root(folders: &[&CStr], user: RawFd) -> Result<(), Errno> {
+    const NOBODY: u32 = 65_534;
+    for folder in folders {
+        let tree = sys::open_tree(folder, false)?;
+        map_tree(tree, user, false)?;
+        // Seen through the map, the host's root has the number that the container's root has here.
+        let (uid, gid) = sys::owner_of(tree)?;
+        sys::close(tree);
+        if uid != NOBODY && gid != NOBODY {
+            sys::chown(folder, uid, gid)?;
+        }
+    }
+    Ok(())
 }
 
 fn new_tree(

@@ -135,6 +135,14 @@ pub(super) fn mode_of(file: RawFd) -> Result<u32, Errno> {
     Ok(stat.st_mode)
 }
 
+/// User and group of an open file.
+pub(super) fn owner_of(file: RawFd) -> Result<(u32, u32), Errno> {
+    // SAFETY: all zeros is a valid value of this plain struct.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    call!(libc::SYS_fstat, file, &raw mut stat)?;
+    Ok((stat.st_uid, stat.st_gid))
+}
+
 pub(super) fn chdir(path: &CStr) -> Result<(), Errno> {
     call!(libc::SYS_chdir, path.as_ptr()).map(drop)
 }

@@ -47,9 +47,9 @@ fn root_inside_is_nobody_outside_and_files_keep_their_owners() {
     let (_, text) = world.output(request);
     let lines: Vec<_> = text.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     assert_eq!(lines, ["0", "0 400000 65536", "0", "0", "wrote", "null", "no-mount"]);
-    // On disk nothing belongs to the mapped ids.
+    // In the mapped volume it is the host's root who wrote, in the container's own files it is not.
     assert_eq!(std::fs::metadata(volume.join("made")).unwrap().uid(), 0);
-    assert_eq!(std::fs::metadata(world.dir.path().join("mapped.upper/made")).unwrap().uid(), 0);
+    assert_eq!(std::fs::metadata(world.dir.path().join("mapped.upper/made")).unwrap().uid(), HOST);
 }
 
 #[test]
