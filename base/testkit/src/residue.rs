@@ -25,7 +25,8 @@ pub struct Names {
 /// The node itself (daemon, supervisor, bridge) may still run: only what belongs to pods counts.
 pub fn of_pods(names: &Names) -> Vec<String> {
     let mut found = Vec::new();
-    links(&mut found, |name| name.starts_with("veth"));
+    let foreign = ports_of_others(&names.bridge);
+    links(&mut found, |name| name.starts_with("veth") && !foreign.iter().any(|other| other == name));
     mounts(names, &mut found);
     pod_cgroups(names, &mut found);
     reservations(names, &mut found);
@@ -55,6 +56,21 @@ fn links(found: &mut Vec<String>, ours: impl Fn(&str) -> bool) {
             found.push(format!("link {name}"));
         }
     }
+}
+
+/// Links that are ports of some other node's bridge: not ours to count.
+fn ports_of_others(bridge: &str) -> Vec<String> {
+    let listed = std::process::Command::new("ip").args(["-o", "link"]).output().map(|done| done.stdout).unwrap_or_default();
+    let mut others = Vec::new();
+    for line in String::from_utf8_lossy(&listed).lines() {
+        let mut words = line.split_whitespace();
+        let name = words.nth(1).unwrap_or_default().split(['@', ':']).next().unwrap_or_default().to_owned();
+        let master = words.skip_while(|word| *word != "master").nth(1);
+        if master.is_some_and(|master| master != bridge) {
+            others.push(name);
+        }
+    }
+    others
 }
 
 fn mounts(names: &Names, found: &mut Vec<String>) {
