@@ -15,12 +15,9 @@ const PLUGIN_TIMEOUT: Duration = Duration::from_secs(100);
 
 /// The image store of an instance.
 pub fn images(instance: &Instance, registry_config: Option<&Path>) -> podwire_image::StoreConfig {
-    let _ = registry_config;
-    podwire_image::StoreConfig {
-        root: instance.data_dir.join("images"),
-        registries: podwire_image::RegistryConfig::default(),
-        unpack: podwire_image::UnpackOptions::default(),
-    }
+    let mut config = podwire_image::StoreConfig::at(instance.data_dir.join("images"));
+    config.registries.hosts_dir = registry_config.map(Path::to_owned);
+    config
 }
 
 /// The supervisor of an instance's containers: this very program.

@@ -24,6 +24,7 @@ type pkg struct {
 	open    string // dotted prefix of its OpenAPI definitions
 	imports map[string]map[string]string
 	types   map[string]*decl
+	consts  map[string]string // literals of constants, for defaults that name one
 }
 
 // decl is one type declaration with its comment.
@@ -109,7 +110,7 @@ func main() {
 }
 
 func load(path, dir, open string) {
-	p := &pkg{path: path, open: open, imports: map[string]map[string]string{}, types: map[string]*decl{}}
+	p := &pkg{path: path, open: open, imports: map[string]map[string]string{}, types: map[string]*decl{}, consts: map[string]string{}}
 	packages[path] = p
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	check(err)
@@ -134,7 +135,13 @@ func load(path, dir, open string) {
 		}
 		for _, d := range f.Decls {
 			g, ok := d.(*ast.GenDecl)
-			if !ok || g.Tok != token.TYPE {
+			if !ok {
+				continue
+			}
+			if g.Tok == token.CONST {
+				constants(p, g)
+			}
+			if g.Tok != token.TYPE {
 				continue
 			}
 			for _, s := range g.Specs {
@@ -151,6 +158,19 @@ func load(path, dir, open string) {
 					}
 				}
 				p.types[t.Name.Name] = &decl{p, t.Name.Name, t, name, doc}
+			}
+		}
+	}
+}
+
+func constants(p *pkg, g *ast.GenDecl) {
+	for _, s := range g.Specs {
+		v := s.(*ast.ValueSpec)
+		for i, n := range v.Names {
+			if i < len(v.Values) {
+				if l, ok := v.Values[i].(*ast.BasicLit); ok {
+					p.consts[n.Name] = l.Value
+				}
 			}
 		}
 	}
@@ -271,9 +291,11 @@ func row(d *decl, f *ast.Field, js []string, number, via int, tag reflect.Struct
 			r.keys = append(r.keys, strings.Trim(strings.TrimPrefix(l, "+listMapKey="), "\"` "))
 		case strings.HasPrefix(l, "+default="):
 			r.def = strings.TrimPrefix(l, "+default=")
-			if strings.HasPrefix(r.def, "ref(") {
-				r.def = ""
+			if name, ok := strings.CutPrefix(r.def, "ref("); ok {
+				parts := strings.Split(strings.TrimSuffix(name, ")"), ".")
+				r.def = d.pkg.consts[parts[len(parts)-1]]
 			}
+			r.def = strings.Trim(r.def, "`")
 		}
 	}
 	if n := named(d, t); n != nil && strings.Contains(n.doc, "+mapType=atomic") {

@@ -6,6 +6,7 @@
 
 mod build;
 mod demo;
+mod gen_kinds;
 mod gen_proto;
 mod lanes;
 mod peers;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
         ["gen", "proto"] => gen_proto::run(&root),
+        ["gen", "kinds"] => gen_kinds::run(&root),
         ["demo"] => demo::run(&root),
         ["test"] => lanes::test(&root),
         ["interop"] => lanes::interop(&root, ""),

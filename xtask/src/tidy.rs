@@ -38,7 +38,11 @@ const SYNC: &[&str] = &["base/api", "base/linux", "node/container", "node/cni", 
 const RAW: &[&str] = &["base/linux", "node/container"];
 
 /// Files over the hard limit of 800 lines, each with its reason.
-const LONG: &[(&str, &str)] = &[];
+const LONG: &[(&str, &str)] = &[
+    ("base/api/src/schema/generated.rs", "the generated table of fields"),
+    ("base/api/src/kinds/rows.rs", "one flat table, a row per kind"),
+    ("base/api/src/table/columns.rs", "one flat table of printer columns"),
+];
 
 /// Checks every law; prints each breach and fails if there is one.
 pub fn run(root: &Path) -> Result<()> {
