@@ -109,7 +109,8 @@ pub(crate) fn check(identity: &Identity, info: &RequestInfo) -> Result<()> {
 pub(crate) fn forbidden(identity: &Identity, info: &RequestInfo) -> ApiError {
     let Some(resource) = &info.resource else {
         let why = format!("User \"{}\" cannot {} path \"{}\"", identity.user, info.verb, info.path);
-        return ApiError::new(http::StatusCode::FORBIDDEN, "Forbidden", format!("forbidden: {why}"));
+        return ApiError::new(http::StatusCode::FORBIDDEN, "Forbidden", format!("forbidden: {why}"))
+            .generic();
     };
     let shown = match resource.subresource.as_str() {
         "" => resource.resource.clone(),

@@ -54,7 +54,8 @@ pub(crate) struct Call {
 impl Call {
     /// The representation the client wants.
     pub(crate) fn representation(&self) -> Result<Representation> {
-        negotiate::choose(&self.parts.headers, self.query.get("pretty"), |encoding, shape| {
+        let collection = matches!(self.verb, "list" | "watch");
+        negotiate::choose(&self.parts.headers, self.query.get("pretty"), collection, |encoding, shape| {
             shape == Shape::Object || encoding != Encoding::Protobuf
         })
     }
@@ -133,19 +134,18 @@ fn object(call: &mut Call) -> BoxFuture<'_, Result<Response>> {
 }
 
 fn check_scope(call: &Call) -> Result<()> {
-    let page = ApiError::new(
-        http::StatusCode::NOT_FOUND,
-        "NotFound",
-        "the server could not find the requested resource",
-    );
     let (target, kind) = (&call.target, call.kind);
     let in_namespace = !target.namespace.is_empty() && kind.resource != "namespaces";
     if in_namespace && !kind.namespaced {
-        return Err(page);
+        return Err(ApiError::no_such_resource());
     }
     let across = kind.namespaced && target.namespace.is_empty();
     if across && !matches!(call.verb, "list" | "watch") {
-        return if call.verb == "get" { Err(page) } else { Err(ApiError::method_not_allowed()) };
+        return if call.verb == "get" {
+            Err(ApiError::no_such_resource())
+        } else {
+            Err(ApiError::method_not_allowed())
+        };
     }
     Ok(())
 }
@@ -155,11 +155,9 @@ fn check_verb(call: &Call) -> Result<()> {
         "" => call.kind.verbs,
         name => match call.kind.subresource(name) {
             Some(subresource) => subresource.verbs,
-            None => {
-                let message = "the server could not find the requested resource";
-                return Err(ApiError::new(http::StatusCode::NOT_FOUND, "NotFound", message));
-            }
+            None => return Err(ApiError::no_such_resource()),
         },
     };
-    if verbs.contains(&call.verb) { Ok(()) } else { Err(ApiError::method_not_allowed()) }
+    let nameless = call.target.name.is_empty() && matches!(call.verb, "update" | "patch");
+    if verbs.contains(&call.verb) && !nameless { Ok(()) } else { Err(ApiError::method_not_allowed()) }
 }

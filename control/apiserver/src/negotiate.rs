@@ -86,6 +86,7 @@ fn accepted(media: &MediaType<'_>) -> Option<(Encoding, Shape)> {
 pub(crate) fn choose(
     headers: &HeaderMap,
     pretty: Option<&str>,
+    collection: bool,
     fits: impl Fn(Encoding, Shape) -> bool,
 ) -> Result<Representation> {
     let pretty = match pretty {
@@ -98,14 +99,22 @@ pub(crate) fn choose(
     if clauses.peek().is_none() {
         return Ok(Representation { encoding: Encoding::Json, shape: Shape::Object, pretty });
     }
+    let mut known = false;
     for clause in clauses {
+        known |= encoding_of(MediaType::parse(clause).name).is_some();
         if let Some((encoding, shape)) = accepted(&MediaType::parse(clause))
             && fits(encoding, shape)
         {
             return Ok(Representation { encoding, shape, pretty });
         }
     }
-    Err(ApiError::not_acceptable(SUPPORTED))
+    if known {
+        // The encoding would do, but not what is asked to be put into it.
+        let message = format!("only the following media types are accepted: {SUPPORTED}");
+        return Err(ApiError::new(http::StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message));
+    }
+    let streams = ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+    Err(ApiError::not_acceptable(&format!("{SUPPORTED}{}", if collection { streams } else { "" })))
 }
 
 fn is_person(headers: &HeaderMap) -> bool {
@@ -138,7 +147,7 @@ mod tests {
     fn chosen(accept: &str) -> Result<Representation> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, accept.parse().unwrap());
-        choose(&headers, None, |encoding, _| encoding != Encoding::Protobuf)
+        choose(&headers, None, false, |encoding, _| encoding != Encoding::Protobuf)
     }
 
     #[test]

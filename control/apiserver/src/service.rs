@@ -76,7 +76,7 @@ impl ApiService {
             return handler::root::answer(&self.core, &parts, &info.path).await;
         };
         let Some(kind) = podwire_api::by_resource(&target.group, &target.version, &target.resource) else {
-            return Ok(handler::root::page_not_found());
+            return handler::root::unknown(&target.group);
         };
         let call = Call {
             core: self.core.clone(),

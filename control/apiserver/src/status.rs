@@ -21,6 +21,8 @@ pub(crate) struct ApiError {
     pub(crate) details: Map<String, Value>,
     /// `metadata.continue`, only for an expired list.
     pub(crate) continue_token: Option<String>,
+    /// Whether `details` is there even if it is empty.
+    generic: bool,
 }
 
 /// The result of everything that may end in a Status.
@@ -33,7 +35,14 @@ fn qualify(resource: &str, group: &str) -> String {
 impl ApiError {
     /// An error without details.
     pub(crate) fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: Map::new(), continue_token: None }
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: Map::new(),
+            continue_token: None,
+            generic: false,
+        }
     }
 
     fn about(mut self, name: &str, group: &str, kind: &str) -> Self {
@@ -42,6 +51,12 @@ impl ApiError {
                 self.details.insert(key.into(), value.into());
             }
         }
+        self
+    }
+
+    /// Marks an error that upstream's router makes, which carries empty details.
+    pub(crate) fn generic(mut self) -> Self {
+        self.generic = true;
         self
     }
 
@@ -93,10 +108,16 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "NotFound", message).about(name, kind.group, kind.resource)
     }
 
+    /// 404 about a resource nobody serves.
+    pub(crate) fn no_such_resource() -> Self {
+        let message = "the server could not find the requested resource";
+        Self::new(StatusCode::NOT_FOUND, "NotFound", message).generic()
+    }
+
     /// 405.
     pub(crate) fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).generic()
     }
 
     /// 409 on create.
@@ -108,9 +129,13 @@ impl ApiError {
 
     /// 409 on write.
     pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
-        let message =
-            format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.qualified_resource());
-        Self::new(StatusCode::CONFLICT, "Conflict", message).about(name, kind.group, kind.resource)
+        Self::conflict_of(kind.group, kind.resource, name, why)
+    }
+
+    /// 409 about something that is named otherwise than by its resource.
+    pub(crate) fn conflict_of(group: &str, what: &str, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualify(what, group));
+        Self::new(StatusCode::CONFLICT, "Conflict", message).about(name, group, what)
     }
 
     /// 409 because somebody else wrote first.
@@ -135,8 +160,8 @@ impl ApiError {
 
     /// 406.
     pub(crate) fn not_acceptable(supported: &str) -> Self {
-        let message = format!("only the following media types are accepted: {supported}");
-        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {supported}");
+        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message).generic()
     }
 
     /// 415.
@@ -170,8 +195,9 @@ impl ApiError {
     }
 
     /// 422 without causes: a patch that cannot be applied.
-    pub(crate) fn unprocessable(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message)
+    pub(crate) fn unprocessable() -> Self {
+        let message = "the server rejected our request due to an error in our request";
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).generic()
     }
 
     /// 500.
@@ -207,7 +233,7 @@ impl ApiError {
         if !self.reason.is_empty() {
             status["reason"] = self.reason.into();
         }
-        if !self.details.is_empty() || self.reason == "Forbidden" {
+        if !self.details.is_empty() || self.generic {
             status["details"] = Value::Object(self.details.clone());
         }
         status

@@ -212,7 +212,6 @@ async fn malformed_requests_get_a_status_and_never_break_the_server() {
         "",
         "{",
         "[]",
-        "null",
         "7",
         "\"x\"",
         "{\"metadata\":7}",
@@ -274,5 +273,80 @@ async fn yaml_bodies_are_read() {
     assert_eq!((answer.code, answer.body["data"]["a"].as_str()), (201, Some("hello")));
     let read = send(&server.admin, "GET", &format!("{MAPS}/y"), &[("accept", "application/yaml")], "").await;
     assert!(read.text.contains("a: hello"), "{}", read.text);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_secret_s_plain_text_becomes_data() {
+    let server = start().await;
+    let path = "/api/v1/namespaces/default/secrets";
+    let made = server.post(path, &json!({"metadata": {"name": "s"}, "stringData": {"p": "word"}})).await;
+    assert_eq!((made.code, &made.body["data"]), (201, &json!({"p": "d29yZA=="})), "{}", made.text);
+    assert!(made.body["stringData"].is_null());
+    let patch = json!({"stringData": {"q": "x"}});
+    let changed = server.patch(&format!("{path}/s"), "application/merge-patch+json", &patch).await;
+    assert_eq!(changed.body["data"], json!({"p": "d29yZA==", "q": "eA=="}), "{}", changed.text);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn both_event_groups_show_the_same_events() {
+    let server = start().await;
+    let (old, new) =
+        ("/api/v1/namespaces/default/events", "/apis/events.k8s.io/v1/namespaces/default/events");
+    let event = json!({"metadata": {"name": "e"}, "eventTime": "2026-01-01T00:00:00.000000Z", "reason": "R", "note": "hello",
+        "regarding": {"kind": "Pod", "name": "p", "namespace": "default"}, "type": "Normal", "action": "A",
+        "reportingController": "x/y", "reportingInstance": "i"});
+    let made = server.post(new, &event).await;
+    assert_eq!((made.code, made.body["note"].as_str()), (201, Some("hello")), "{}", made.text);
+    let read = server.get(&format!("{old}/e")).await.body;
+    assert_eq!(
+        (read["message"].as_str(), read["involvedObject"]["name"].as_str()),
+        (Some("hello"), Some("p"))
+    );
+    let listed = server.get(&format!("{new}?fieldSelector=regarding.name%3Dp")).await.body;
+    assert_eq!(listed["items"][0]["note"], "hello", "{listed}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn applied_fields_belong_to_their_manager() {
+    let server = start().await;
+    let apply = "application/apply-patch+yaml";
+    let config = |value: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "s"}, "data": {"x": value}});
+    let made = server.patch(&format!("{MAPS}/s?fieldManager=m1"), apply, &config("1")).await;
+    assert_eq!(made.code, 201, "{}", made.text);
+    let conflict = server.patch(&format!("{MAPS}/s?fieldManager=m2"), apply, &config("2")).await;
+    assert_eq!(
+        (conflict.code, conflict.body["message"].as_str()),
+        (409, Some("Apply failed with 1 conflict: conflict with \"m1\": .data.x"))
+    );
+    assert_eq!(conflict.body["details"]["causes"][0]["reason"], "FieldManagerConflict");
+    let forced = server.patch(&format!("{MAPS}/s?fieldManager=m2&force=true"), apply, &config("2")).await;
+    assert_eq!((forced.code, forced.body["data"]["x"].as_str()), (200, Some("2")));
+    let unnamed = server.patch(&format!("{MAPS}/s"), apply, &config("2")).await;
+    assert_eq!(unnamed.code, 422);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn protobuf_bodies_are_read_and_written() {
+    let server = start().await;
+    let kind = podwire_api::by_resource("", "v1", "configmaps").unwrap();
+    let object =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pb"}, "data": {"a": "1"}});
+    let media = "application/vnd.kubernetes.protobuf";
+    let body = podwire_api::protobuf::encode(kind, &object);
+    let response =
+        server::raw(&server.admin, "POST", MAPS, &[("content-type", media), ("accept", media)], body).await;
+    assert_eq!(
+        (response.status().as_u16(), response.headers()["content-type"].to_str().unwrap()),
+        (201, media)
+    );
+    let bytes = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
+    let read = podwire_api::protobuf::decode(kind, &bytes).unwrap();
+    assert_eq!(read, server.get(&format!("{MAPS}/pb")).await.body);
+    let broken = send(&server.admin, "POST", MAPS, &[("content-type", media)], "k8s\0nonsense").await;
+    assert_eq!(broken.code, 400);
     server.stop().await;
 }

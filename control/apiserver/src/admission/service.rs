@@ -60,6 +60,17 @@ impl Allocator {
             service["spec"]["clusterIP"] = address.to_string().into();
             service["spec"]["clusterIPs"] = json!([address.to_string()]);
         }
+        let selectorless = service["spec"]["selector"].as_object().is_none_or(serde_json::Map::is_empty);
+        if asked == "None" && selectorless {
+            // Nobody here picks the endpoints, so they may be of any family.
+            for (key, value) in
+                [("ipFamilies", json!(["IPv4", "IPv6"])), ("ipFamilyPolicy", json!("RequireDualStack"))]
+            {
+                if service["spec"][key].is_null() {
+                    service["spec"][key] = value;
+                }
+            }
+        }
         if service["spec"]["ipFamilies"].is_null() {
             service["spec"]["ipFamilies"] = json!([if self.base.is_ipv4() { "IPv4" } else { "IPv6" }]);
         }
@@ -75,6 +86,11 @@ impl Allocator {
             return Ok(());
         }
         if old["spec"]["clusterIP"].is_string() {
+            let moved =
+                new["spec"]["clusterIP"].is_string() && new["spec"]["clusterIP"] != old["spec"]["clusterIP"];
+            if moved && new["spec"]["clusterIPs"] == old["spec"]["clusterIPs"] {
+                new["spec"]["clusterIPs"] = json!([new["spec"]["clusterIP"]]);
+            }
             for key in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
                 if new["spec"][key].is_null() && !old["spec"][key].is_null() {
                     new["spec"][key] = old["spec"][key].clone();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::create::{encode, timestamp};
 use super::options::DeleteOptions;
-use super::update::{self, Changed, bump_generation, precondition};
+use super::update::{self, Changed, bump_generation};
 use super::{Call, list, render};
 use crate::admission;
 use crate::body::Response;
@@ -131,7 +131,7 @@ impl Deletion<'_> {
         let mut stored = self.core.stored(self.kind, self.namespace, self.name).await?;
         for _ in 0..ATTEMPTS {
             let object = core::read(self.kind, &stored)?;
-            self.check(options, &object, &stored)?;
+            self.check(options, &object)?;
             admission::delete(self.identity, self.kind, &object)?;
             let outcome = match plan(self.kind, object, options, jiff::Timestamp::now()) {
                 Step::Pending => return Ok(Removed::Later(stored)),
@@ -160,15 +160,20 @@ impl Deletion<'_> {
         Err(ApiError::modified(self.kind, self.name))
     }
 
-    fn check(&self, options: &DeleteOptions, object: &Value, stored: &KeyValue) -> Result<()> {
+    fn check(&self, options: &DeleteOptions, object: &Value) -> Result<()> {
         let metadata = &object["metadata"];
-        let pairs =
-            [("UID", &options.uid, "uid"), ("ResourceVersion", &options.resource_version, "resourceVersion")];
-        for (what, wanted, field) in pairs {
+        let pairs = [
+            ("UID", &options.uid, "uid", "deleted and then recreated"),
+            ("ResourceVersion", &options.resource_version, "resourceVersion", "modified"),
+        ];
+        for (what, wanted, field, perhaps) in pairs {
             let found = metadata[field].as_str().unwrap_or_default();
             if let Some(wanted) = wanted.as_deref().filter(|wanted| *wanted != found) {
-                let why = precondition(what, wanted, found, &stored.key);
-                return Err(ApiError::conflict(self.kind, self.name, &why));
+                let why = format!(
+                    "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). \
+                     The object might have been {perhaps}"
+                );
+                return Err(ApiError::conflict_of(self.kind.group, self.kind.kind, self.name, &why));
             }
         }
         Ok(())
@@ -186,15 +191,25 @@ fn plan(kind: &Kind, mut object: Value, options: &DeleteOptions, now: jiff::Time
     }
     let grace = if kind.is("", "Pod") { pod_grace(&object, options.grace) } else { 0 };
     if grace == 0 && !held {
+        if kind.is("", "Pod") {
+            mark(&mut object, 0, now);
+        }
         return Step::Remove(object);
     }
+    if kind.resource != "namespaces" {
+        mark(&mut object, grace, now);
+        return Step::Mark(object);
+    }
+    object["metadata"]["deletionTimestamp"] = timestamp(now).into();
+    object["status"]["phase"] = "Terminating".into();
+    Step::Mark(object)
+}
+
+/// Writes down that an object is going, and when.
+fn mark(object: &mut Value, grace: i64, now: jiff::Timestamp) {
     object["metadata"]["deletionTimestamp"] = timestamp(now + jiff::SignedDuration::from_secs(grace)).into();
     object["metadata"]["deletionGracePeriodSeconds"] = grace.into();
-    if kind.resource == "namespaces" {
-        object["status"]["phase"] = "Terminating".into();
-    }
-    bump_generation(&mut object);
-    Step::Mark(object)
+    bump_generation(object);
 }
 
 /// A second deletion can only make it sooner.
@@ -211,9 +226,6 @@ fn plan_again(mut object: Value, options: &DeleteOptions, held: bool, finalizers
     else {
         return Step::Pending;
     };
-    if wanted == 0 && !held {
-        return Step::Remove(object);
-    }
     let due = object["metadata"]["deletionTimestamp"]
         .as_str()
         .and_then(|text| text.parse::<jiff::Timestamp>().ok());
@@ -222,7 +234,7 @@ fn plan_again(mut object: Value, options: &DeleteOptions, held: bool, finalizers
         object["metadata"]["deletionTimestamp"] = timestamp(sooner).into();
     }
     object["metadata"]["deletionGracePeriodSeconds"] = wanted.into();
-    Step::Mark(object)
+    if wanted == 0 && !held { Step::Remove(object) } else { Step::Mark(object) }
 }
 
 /// How long a pod may take: nothing to wait for when it never ran or has ended.

@@ -44,13 +44,10 @@ impl Selection {
     /// Reads the selectors of a request.
     pub(crate) fn read(call: &Call) -> Result<Self> {
         let bad = |error: &dyn std::fmt::Display| ApiError::bad_request(error.to_string());
-        let labels =
-            match call.query.text("labelSelector") {
-                Some(text) => Some(LabelSelector::parse(text).map_err(|error| {
-                    ApiError::bad_request(format!("unable to parse requirement: {error}"))
-                })?),
-                None => None,
-            };
+        let labels = match call.query.text("labelSelector") {
+            Some(text) => Some(LabelSelector::parse(text).map_err(|error| bad(&error))?),
+            None => None,
+        };
         let mut fields = None;
         if let Some(text) = call.query.text("fieldSelector") {
             let mut selector = FieldSelector::parse(text).map_err(|error| bad(&error))?;
@@ -113,7 +110,9 @@ impl Page {
         check_options(call)?;
         let limit = query.number("limit")?.filter(|limit| *limit > 0);
         let limit = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        let version = resource_version(query.text("resourceVersion"))?;
+        query.number("timeoutSeconds")?;
+        let version = resource_version(query.text("resourceVersion"))
+            .map_err(|error| ApiError::bad_request(format!("invalid resource version: {}", error.message)))?;
         let mut from = None;
         if let Some(token) = query.text("continue") {
             if version.is_some_and(|version| version > 0) {
@@ -135,9 +134,9 @@ impl Page {
 pub(crate) fn resource_version(text: Option<&str>) -> Result<Option<u64>> {
     let Some(text) = text else { return Ok(None) };
     text.parse().map(Some).map_err(|_| {
-        ApiError::bad_request(format!(
-            "resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
-        ))
+        let why = format!("strconv.ParseUint: parsing \"{text}\": invalid syntax");
+        let message = format!("resourceVersion: Invalid value: \"{text}\": {why}");
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     })
 }
 
@@ -184,7 +183,7 @@ pub(crate) fn check_options(call: &Call) -> Result<()> {
                     reason: Cause::NotSupported,
                     field: field.into(),
                     message: format!(
-                        "Unsupported value: \"{matching}\": supported values: \"\", \"Exact\", \"NotOlderThan\""
+                        "Unsupported value: \"{matching}\": supported values: \"Exact\", \"NotOlderThan\", \"\""
                     ),
                 });
             }
@@ -204,7 +203,9 @@ pub(crate) fn check_options(call: &Call) -> Result<()> {
 }
 
 fn decode_token(token: &str) -> Result<(i64, String)> {
-    let bad = |why: &str| ApiError::bad_request(format!("continue key is not valid: {why}"));
+    let bad = |why: &str| {
+        ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+    };
     let raw = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|error| bad(&error.to_string()))?;
     let value: Value = serde_json::from_slice(&raw).map_err(|error| bad(&error.to_string()))?;
     if value["v"] != "meta.k8s.io/v1" {
@@ -434,9 +435,13 @@ pub(crate) fn respond_objects(
     call: &Call,
     rep: Representation,
     revision: u64,
-    objects: Vec<Value>,
+    mut objects: Vec<Value>,
 ) -> Response {
     let kind = call.kind;
+    for object in objects.iter_mut().filter_map(Value::as_object_mut) {
+        object.remove("apiVersion");
+        object.remove("kind");
+    }
     let list = json!({
         "kind": kind.list_kind, "apiVersion": kind.api_version(),
         "metadata": {"resourceVersion": revision.to_string()}, "items": objects,

@@ -1,7 +1,8 @@
 //! Options of writes, from the query and from a `DeleteOptions` body.
 
+use podwire_api::strict;
 use podwire_api::validate::{Cause, FieldError};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Call;
 use super::decode;
@@ -35,7 +36,7 @@ fn unsupported(field: &str, value: &str, supported: &str) -> FieldError {
     FieldError {
         reason: Cause::NotSupported,
         field: field.to_owned(),
-        message: format!("Unsupported value: \"{value}\": supported values: {supported}"),
+        message: format!("Unsupported value: {value}: supported values: {supported}"),
     }
 }
 
@@ -43,13 +44,17 @@ impl WriteOptions {
     /// Reads the query; `kind` names the options in errors (`CreateOptions`).
     pub(crate) fn read(call: &Call, kind: &str) -> Result<Self> {
         let mut errors = Vec::new();
-        let dry_run = dry_run(call, &mut errors);
+        let dry_run = query_dry_run(call, &mut errors);
         let validation = match call.query.text("fieldValidation") {
             None | Some("Warn") => FieldValidation::Warn,
             Some("Ignore") => FieldValidation::Ignore,
             Some("Strict") => FieldValidation::Strict,
             Some(other) => {
-                errors.push(unsupported("fieldValidation", other, "\"Ignore\", \"Strict\", \"Warn\""));
+                errors.push(unsupported(
+                    "fieldValidation",
+                    &quoted(other),
+                    "\"\", \"Ignore\", \"Strict\", \"Warn\"",
+                ));
                 FieldValidation::Warn
             }
         };
@@ -69,16 +74,20 @@ impl WriteOptions {
     }
 }
 
-fn dry_run(call: &Call, errors: &mut Vec<FieldError>) -> bool {
-    let mut dry = false;
-    for value in call.query.all("dryRun").filter(|value| !value.is_empty()) {
-        if value == "All" {
-            dry = true;
-        } else {
-            errors.push(unsupported("dryRun", value, "\"All\""));
-        }
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+fn dry_run(values: &[&str], errors: &mut Vec<FieldError>) -> bool {
+    if values.iter().any(|value| *value != "All") {
+        errors.push(unsupported("dryRun", &json!(values).to_string(), "\"All\""));
     }
-    dry
+    !values.is_empty()
+}
+
+fn query_dry_run(call: &Call, errors: &mut Vec<FieldError>) -> bool {
+    let values: Vec<&str> = call.query.all("dryRun").filter(|value| !value.is_empty()).collect();
+    dry_run(&values, errors)
 }
 
 /// The name of the program that asks, up to its version.
@@ -107,26 +116,28 @@ impl DeleteOptions {
     /// Reads body and query; the body wins.
     pub(crate) async fn read(call: &mut Call) -> Result<Self> {
         let bytes = call.bytes().await?;
-        let body = if bytes.is_empty() { Value::Null } else { decode::loose(call, &bytes)? };
+        let mut body = if bytes.is_empty() { Value::Null } else { decode::loose(call, &bytes)? };
+        if let Some(schema) = strict::message("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions")
+            && !body.is_null()
+        {
+            strict::conform_message(schema, &mut body)
+                .map_err(|error| ApiError::bad_request(error.to_string()))?;
+        }
         let mut options = Self::from_value(&body);
         let mut errors = Vec::new();
         if body.is_null() {
             options.grace = call.query.number("gracePeriodSeconds")?;
             options.propagation = call.query.text("propagationPolicy").map(str::to_owned);
         }
-        options.dry_run |= dry_run(call, &mut errors);
-        for value in body["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-            if value == "All" {
-                options.dry_run = true;
-            } else {
-                errors.push(unsupported("dryRun", value, "\"All\""));
-            }
-        }
+        options.dry_run |= query_dry_run(call, &mut errors);
+        let values: Vec<&str> =
+            body["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        options.dry_run |= dry_run(&values, &mut errors);
         if let Some(policy) = options.propagation.as_deref()
             && !matches!(policy, "Background" | "Foreground" | "Orphan")
         {
-            let known = "\"Background\", \"Foreground\", \"Orphan\"";
-            errors.push(unsupported("propagationPolicy", policy, known));
+            let known = "\"Foreground\", \"Background\", \"Orphan\", \"nil\"";
+            errors.push(unsupported("propagationPolicy", &quoted(policy), known));
         }
         if errors.is_empty() {
             Ok(options)

@@ -10,13 +10,10 @@ use serde_json::Value;
 use super::create::{self, Insert, Inserted};
 use super::options::{FieldValidation, WriteOptions};
 use super::update::{self, Change, Part};
-use super::{Call, render};
+use super::{Call, decode, render};
 use crate::body::Response;
 use crate::negotiate;
 use crate::status::{ApiError, Result};
-
-const ACCEPTED: &str = "application/json-patch+json, application/merge-patch+json, \
-application/strategic-merge-patch+json, application/apply-patch+yaml, application/apply-patch+cbor";
 
 /// The kinds of patches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +32,10 @@ pub(crate) async fn patch(call: &mut Call) -> Result<Response> {
         "application/merge-patch+json" => Format::Merge,
         "application/strategic-merge-patch+json" => Format::Strategic,
         "application/apply-patch+yaml" => Format::Apply,
-        _ => return Err(ApiError::unsupported_media(ACCEPTED)),
+        _ => {
+            let (code, message) = (StatusCode::UNSUPPORTED_MEDIA_TYPE, "415: Unsupported Media Type");
+            return Err(ApiError::new(code, "UnsupportedMediaType", message).generic());
+        }
     };
     let options = WriteOptions::read(call, "PatchOptions")?;
     check_force(call, format, &options)?;
@@ -76,32 +76,28 @@ fn check_force(call: &Call, format: Format, options: &WriteOptions) -> Result<()
 }
 
 fn parse(format: Format, bytes: &Bytes) -> Result<Value> {
-    match format {
-        Format::Apply => serde_yaml_ng::from_slice(bytes)
-            .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}"))),
-        Format::Json => {
-            let value: Value = serde_json::from_slice(bytes)
-                .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
-            if value.is_array() {
-                Ok(value)
-            } else {
-                Err(not_a_patch("json: cannot unmarshal object into Go value of type jsonpatch.Patch"))
-            }
-        }
-        Format::Merge | Format::Strategic => {
-            let value: Value = serde_json::from_slice(bytes)
-                .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?;
-            if value.is_object() {
-                Ok(value)
-            } else {
-                Err(not_a_patch("json: cannot unmarshal array into Go value of type map[string]interface {}"))
-            }
-        }
+    if format == Format::Apply {
+        return serde_yaml_ng::from_slice(bytes).map_err(|error| {
+            let why = decode::yaml_error(&error);
+            ApiError::bad_request(format!("error decoding YAML: error converting YAML to JSON: {why}"))
+        });
     }
-}
-
-fn not_a_patch(why: &str) -> ApiError {
-    ApiError::bad_request(format!("error decoding patch: {why}"))
+    let value = strict::decode_json(bytes)
+        .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?
+        .value;
+    let found = decode::go_type(&value);
+    match format {
+        Format::Json if !value.is_array() => Err(ApiError::bad_request(format!(
+            "error decoding patch: json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp"
+        ))),
+        Format::Strategic if !value.is_object() => Err(ApiError::bad_request(format!(
+            "json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+        ))),
+        Format::Merge if !value.is_object() => Err(ApiError::bad_request(format!(
+            "error decoding patch: json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+        ))),
+        _ => Ok(value),
+    }
 }
 
 /// The old object with a patch applied, in Kubernetes' shape.
@@ -123,7 +119,7 @@ fn patched(
         patch::PatchError::BadRequest(text) => ApiError::bad_request(text),
         patch::PatchError::Unprocessable(text) => {
             tracing::debug!(why = text, "a patch does not apply");
-            ApiError::unprocessable("the server rejected our request due to an error in our request")
+            ApiError::unprocessable()
         }
         patch::PatchError::Internal(text) => ApiError::internal(text),
         error @ patch::PatchError::TooLarge { .. } => {
@@ -142,10 +138,13 @@ fn patched(
     if !new.is_object() {
         return Err(unfit("json: cannot unmarshal into the object".into()));
     }
-    for (key, expected) in [("apiVersion", kind.api_version()), ("kind", kind.kind.to_owned())] {
-        if new[key] != *expected {
-            new[key] = expected.into();
-        }
+    if new["kind"] != kind.kind || new["apiVersion"] != *kind.api_version() {
+        return Err(unfit(format!(
+            "unable to decode {}/{} into {}",
+            new["apiVersion"].as_str().unwrap_or_default(),
+            new["kind"].as_str().unwrap_or_default(),
+            kind.kind
+        )));
     }
     let unknown = strict::conform(kind, &mut new).map_err(|error| unfit(error.to_string()))?;
     match validation {
@@ -212,7 +211,7 @@ async fn apply_patch(
     };
     for _ in 0..2 {
         let mut change = Change::of(call, options, Part::of(&subresource), true);
-        change.applied = true;
+        change.untracked = true;
         match change.run(|live| merge(Some(live))).await {
             Err(error) if error.code == StatusCode::NOT_FOUND && subresource.is_empty() => {}
             other => return update::respond(call, rep, other?),
@@ -231,7 +230,9 @@ async fn apply_patch(
             options,
             operation: apply::Operation::Apply,
         };
-        match insert.run(merge(None)?).await {
+        let mut fresh = merge(None)?;
+        create::check_namespace(kind, call.namespace(), &mut fresh)?;
+        match insert.run(fresh).await {
             Ok(Inserted::Stored(kv)) => return render::stored(call, StatusCode::CREATED, rep, &kv),
             Ok(Inserted::Dry(object)) => return Ok(render::object(call, StatusCode::CREATED, rep, object)),
             // Somebody created it in between: merge with that.
@@ -248,22 +249,11 @@ fn prepare_applied(call: &mut Call, options: &WriteOptions, body: &mut Value) ->
     if !body.is_object() {
         return Err(ApiError::bad_request("error decoding YAML: the patch is not an object"));
     }
-    for (key, expected) in [("apiVersion", kind.api_version()), ("kind", kind.kind.to_owned())] {
-        match body[key].as_str() {
-            Some(given) if given == expected => {}
-            Some(given) => {
-                let message = format!(
-                    "Incorrect version specified in apply patch. Specified patch version: {given}, expected: {expected}"
-                );
-                return Err(ApiError::bad_request(message));
-            }
-            None => {
-                return Err(ApiError::bad_request(format!(
-                    "Object '{}' is missing",
-                    if key == "kind" { "Kind" } else { "apiVersion" }
-                )));
-            }
-        }
+    let given = |key: &str| body[key].as_str().unwrap_or_default();
+    if given("apiVersion") != kind.api_version() || given("kind") != kind.kind {
+        let (group, version) = podwire_api::split_api_version(given("apiVersion"));
+        let message = format!("invalid object type: {group}/{version}, Kind={}", given("kind"));
+        return Err(ApiError::bad_request(message));
     }
     if !body["metadata"]["managedFields"].is_null() {
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
@@ -283,8 +273,9 @@ fn prepare_applied(call: &mut Call, options: &WriteOptions, body: &mut Value) ->
     if body["metadata"]["name"].is_null() {
         body["metadata"]["name"] = call.name().into();
     }
-    create::check_namespace(kind, call.namespace(), body)?;
-    check_identity(kind, call.name(), call.namespace(), body)
+    let mut located = body.clone();
+    create::check_namespace(kind, call.namespace(), &mut located)?;
+    check_identity(kind, call.name(), call.namespace(), &located)
 }
 
 fn apply_error(error: apply::ApplyError) -> ApiError {

@@ -2,6 +2,7 @@
 
 use http::StatusCode;
 use podwire_api::selector::LabelSelector;
+use podwire_api::validate;
 use serde_json::{Value, json};
 
 use super::create::now;
@@ -26,23 +27,27 @@ pub(crate) async fn bind(call: &mut Call) -> Result<Response> {
     let bytes = call.bytes().await?;
     let kind = core::kind("", "v1", "bindings");
     let binding = decode::object(call, kind, &bytes, options.validation)?;
-    let node = binding["target"]["name"].as_str().unwrap_or_default();
-    let target_kind = binding["target"]["kind"].as_str().unwrap_or_default();
-    if node.is_empty() || !matches!(target_kind, "" | "Node") {
-        return Err(ApiError::bad_request("binding.target must name a node"));
+    if binding["metadata"]["name"] != call.name() {
+        return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
     }
-    let name = call.name();
+    let errors = validate::binding(&binding);
+    if !errors.is_empty() {
+        return Err(ApiError::invalid(kind, call.name(), &errors));
+    }
+    let node = binding["target"]["name"].as_str().unwrap_or_default();
     let uid = binding["metadata"]["uid"].as_str().unwrap_or_default();
-    let change = Change::of(call, &options, Part::Server, true);
+    let mut change = Change::of(call, &options, Part::Server, true);
+    change.untracked = true;
+    let refuse = |why: &str| ApiError::conflict_of("", "pods/binding", change.name, why);
     change
         .run(|pod| {
             let found = pod["metadata"]["uid"].as_str().unwrap_or_default();
             if !uid.is_empty() && uid != found {
-                let key = core::key(change.kind, change.namespace, name);
+                let key = core::key(change.kind, change.namespace, change.name);
                 let why = super::update::precondition("UID", uid, found, &key);
-                return Err(ApiError::conflict(change.kind, name, &why));
+                return Err(ApiError::conflict(change.kind, change.name, &why));
             }
-            bound(pod, &binding, node).map_err(|why| ApiError::conflict(change.kind, name, &why))
+            bound(pod, &binding, node).map_err(|why| refuse(&why))
         })
         .await?;
     Ok(created())
@@ -67,14 +72,24 @@ fn bound(pod: &Value, binding: &Value, node: &str) -> Result<Value, String> {
     }
     let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
     conditions.retain(|condition| condition["type"] != "PodScheduled");
-    let mut condition =
-        json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now()});
-    if let Some(generation) = pod["metadata"]["generation"].as_i64() {
-        condition["observedGeneration"] = generation.into();
-    }
-    conditions.push(condition);
+    conditions.push(
+        json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now()}),
+    );
     pod["status"]["conditions"] = conditions.into();
     Ok(pod)
+}
+
+/// The pod with the mark that it was asked to leave.
+fn disrupted(pod: &Value) -> Value {
+    let mut pod = pod.clone();
+    let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.retain(|condition| condition["type"] != "DisruptionTarget");
+    conditions.push(json!({
+        "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": now(),
+    }));
+    pod["status"]["conditions"] = conditions.into();
+    pod
 }
 
 /// Deletes a pod unless a disruption budget forbids it now.
@@ -92,6 +107,11 @@ pub(crate) async fn evict(call: &mut Call) -> Result<Response> {
     let running = pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null();
     if running {
         check_budgets(call, &pod)?;
+    }
+    if !options.dry_run {
+        let mut change = Change::of(call, &options, Part::Server, true);
+        change.untracked = true;
+        change.run(|pod| Ok(disrupted(pod))).await?;
     }
     let (core, identity, kind) = (&call.core, &call.identity, call.kind);
     let deletion = Deletion { core, identity, kind, namespace: call.namespace(), name: call.name() };

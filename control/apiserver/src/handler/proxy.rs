@@ -113,7 +113,11 @@ pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
 }
 
 async fn find_endpoint(call: &Call, node: &str) -> Result<Endpoint> {
-    let object = call.core.object(core::kind("", "v1", "nodes"), "", node).await?;
+    let found = call.core.object(core::kind("", "v1", "nodes"), "", node).await;
+    let object = found.map_err(|error| match error.code {
+        StatusCode::NOT_FOUND => ApiError::not_found(call.kind, node),
+        _ => error,
+    })?;
     let addresses = object["status"]["addresses"].as_array().cloned().unwrap_or_default();
     let of = |wanted: &str| {
         let found = addresses.iter().find(|address| address["type"] == wanted)?;

@@ -1,8 +1,11 @@
 //! Reviews: questions about tokens and rights, answered and not stored.
 
 use http::StatusCode;
+use podwire_api::apply;
+use podwire_api::validate::{Cause, FieldError};
 use serde_json::{Value, json};
 
+use super::options::WriteOptions;
 use super::{Call, decode};
 use crate::authz;
 use crate::body::Response;
@@ -16,6 +19,8 @@ pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
     let rep = call.representation()?;
     let bytes = call.bytes().await?;
     let mut review = decode::object(call, call.kind, &bytes, super::options::FieldValidation::Ignore)?;
+    check(call.kind.kind, &review["spec"])?;
+    track(call, &mut review)?;
     review["status"] = match call.kind.kind {
         "TokenReview" => token(call, &review["spec"]).await,
         "SelfSubjectReview" => json!({"userInfo": user_info(&call.identity)}),
@@ -30,6 +35,40 @@ pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
         review["metadata"]["creationTimestamp"] = super::create::now().into();
     }
     Ok(render::value(StatusCode::CREATED, rep, call.kind, &review))
+}
+
+/// Refuses questions that ask nothing.
+fn check(kind: &str, spec: &Value) -> Result<()> {
+    match kind {
+        "TokenReview" if spec["token"].as_str().unwrap_or_default().is_empty() => {
+            Err(ApiError::bad_request("token is required for TokenReview in authentication"))
+        }
+        "SelfSubjectAccessReview" | "SubjectAccessReview" | "LocalSubjectAccessReview"
+            if spec["resourceAttributes"].is_object() == spec["nonResourceAttributes"].is_object() =>
+        {
+            let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            let error = FieldError {
+                reason: Cause::Invalid,
+                field: "spec.resourceAttributes".into(),
+                message: format!("Invalid value: {}: {why}", spec["resourceAttributes"]),
+            };
+            Err(ApiError::invalid_of("authorization.k8s.io", "", "", &[error]))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Says whose fields the question's are, as for any created object.
+fn track(call: &Call, review: &mut Value) -> Result<()> {
+    let options = WriteOptions::read(call, "CreateOptions")?;
+    let writer = apply::Writer {
+        manager: &options.manager,
+        operation: apply::Operation::Update,
+        subresource: "",
+        time: jiff::Timestamp::now(),
+    };
+    apply::track_update(call.kind, None, review, &writer);
+    Ok(())
 }
 
 fn user_info(identity: &Identity) -> Value {
@@ -53,7 +92,10 @@ async fn token(call: &Call, spec: &Value) -> Value {
         Ok(verified) => json!({
             "authenticated": true, "user": user_info(&verified.identity), "audiences": verified.audiences,
         }),
-        Err(error) => json!({"authenticated": false, "user": {}, "error": error.to_string()}),
+        Err(error) => {
+            tracing::debug!(%error, "a reviewed token was refused");
+            json!({"user": {}, "error": "invalid bearer token"})
+        }
     }
 }
 

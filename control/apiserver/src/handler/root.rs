@@ -24,6 +24,14 @@ pub(crate) fn page_not_found() -> Response {
     response
 }
 
+/// What is said about a resource or version nobody serves: more, if at least the group is known.
+pub(crate) fn unknown(group: &str) -> Result<Response> {
+    if podwire_api::groups().iter().any(|(known, _)| *known == group) {
+        return Err(ApiError::no_such_resource());
+    }
+    Ok(page_not_found())
+}
+
 /// Answers a path that names no resource.
 pub(crate) async fn answer(core: &Core, parts: &http::request::Parts, path: &str) -> Result<Response> {
     let headers = &parts.headers;
@@ -42,9 +50,9 @@ pub(crate) async fn answer(core: &Core, parts: &http::request::Parts, path: &str
             discovered(headers, || discovery::api_versions(&core.advertised), discovery::aggregated_core)
         }
         ["apis"] => discovered(headers, discovery::api_group_list, discovery::aggregated_groups),
-        ["api", version] => optional(headers, path, discovery::api_resource_list("", version)),
-        ["apis", group] => optional(headers, path, discovery::api_group(group)),
-        ["apis", group, version] => optional(headers, path, discovery::api_resource_list(group, version)),
+        ["api", version] => optional("", discovery::api_resource_list("", version))?,
+        ["apis", group] => optional(group, discovery::api_group(group))?,
+        ["apis", group, version] => optional(group, discovery::api_resource_list(group, version))?,
         ["openapi", "v3"] => cached(headers, path, "application/json", openapi::v3_index),
         ["openapi", "v3", "api", version] => schema(headers, path, "", version),
         ["openapi", "v3", "apis", group, version] => schema(headers, path, group, version),
@@ -153,8 +161,8 @@ fn discovered(headers: &HeaderMap, legacy: impl Fn() -> Value, aggregated: impl 
     response
 }
 
-fn optional(_: &HeaderMap, _: &str, value: Option<Value>) -> Response {
-    value.map_or_else(page_not_found, |value| body::json(StatusCode::OK, &value))
+fn optional(group: &str, value: Option<Value>) -> Result<Response> {
+    value.map_or_else(|| unknown(group), |value| Ok(body::json(StatusCode::OK, &value)))
 }
 
 fn schema(headers: &HeaderMap, path: &str, group: &str, version: &str) -> Response {

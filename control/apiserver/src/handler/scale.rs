@@ -11,6 +11,7 @@ use crate::core;
 use crate::negotiate;
 use crate::status::{ApiError, Result};
 use podwire_api::patch;
+use podwire_api::validate::{Cause, FieldError};
 
 /// Reads or changes the scale of a workload.
 pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
@@ -27,8 +28,8 @@ pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
         _ => decode::loose(call, &bytes)?,
     };
     let verb = call.verb;
-    let change = Change::of(call, &options, Part::Main, true);
-    let changed = change.run(|old| scaled(old, verb, &media, &body)).await?;
+    let change = Change::of(call, &options, Part::Scale, true);
+    let changed = change.run(|old| scaled(change.name, old, verb, &media, &body)).await?;
     let object = match changed {
         Changed::Stored(kv) => core::read(call.kind, &kv)?,
         Changed::Object(object) => object,
@@ -37,7 +38,7 @@ pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
 }
 
 /// The object with the replicas a scale body or patch asks for.
-fn scaled(old: &Value, verb: &str, media: &str, body: &Value) -> Result<Value> {
+fn scaled(name: &str, old: &Value, verb: &str, media: &str, body: &Value) -> Result<Value> {
     let mut scale = scale_of(old);
     if verb == "patch" {
         let result = match media {
@@ -51,11 +52,16 @@ fn scaled(old: &Value, verb: &str, media: &str, body: &Value) -> Result<Value> {
                 ));
             }
         };
-        result.map_err(|error| ApiError::unprocessable(error.to_string()))?;
+        result.map_err(|_| ApiError::unprocessable())?;
     } else {
         scale = body.clone();
     }
     let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+    if replicas < 0 {
+        let message = format!("Invalid value: {replicas}: must be greater than or equal to 0");
+        let error = FieldError { reason: Cause::Invalid, field: "spec.replicas".into(), message };
+        return Err(ApiError::invalid_of("autoscaling", "Scale", name, &[error]));
+    }
     let mut new = old.clone();
     new["spec"]["replicas"] = replicas.into();
     if let Some(version) = scale["metadata"]["resourceVersion"].as_str().filter(|version| !version.is_empty())

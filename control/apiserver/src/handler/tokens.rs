@@ -51,6 +51,7 @@ pub(crate) async fn request(call: &mut Call) -> Result<Response> {
     request["kind"] = "TokenRequest".into();
     request["metadata"] = json!({
         "name": call.name(), "namespace": call.namespace(), "creationTimestamp": timestamp(jiff::Timestamp::now()),
+        "uid": new_uid(),
     });
     request["spec"]["audiences"] = audiences.into();
     request["spec"]["expirationSeconds"] = asked.into();

@@ -5,7 +5,7 @@ use http::StatusCode;
 use podwire_api::apply;
 use podwire_api::validate;
 use podwire_api::validate::{Cause, FieldError};
-use podwire_api::{Kind, defaults, strategy};
+use podwire_api::{Kind, strategy};
 use podwire_store::{Guard, KeyValue, Op, Outcome};
 use serde_json::{Value, json};
 
@@ -28,18 +28,24 @@ pub(crate) async fn update(call: &mut Call) -> Result<Response> {
     let bytes = call.bytes().await?;
     let kind = call.kind;
     let mut object = decode::object(call, kind, &bytes, options.validation)?;
-    check_name(call.name(), &mut object)?;
+    check_name(call.name(), &object)?;
     create::check_namespace(kind, call.namespace(), &mut object)?;
-    let unconditional = version_of(&object).is_empty();
+    let given = version_of(&object);
+    let unconditional = given.is_empty();
+    if !unconditional && given.parse::<u64>().is_err() {
+        let message = format!("strconv.ParseUint: parsing \"{given}\": invalid syntax");
+        return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", message));
+    }
     if unconditional && !kind.allows_unconditional_update() {
         let error = FieldError {
             reason: Cause::Invalid,
             field: "metadata.resourceVersion".into(),
             message: "Invalid value: 0: must be specified for an update".into(),
         };
-        return Err(ApiError::invalid(kind, call.name(), &[error]));
+        return Err(ApiError::invalid_of(kind.group, kind.resource, call.name(), &[error]));
     }
-    let change = Change::of(call, &options, Part::of(&call.target.subresource), unconditional);
+    let mut change = Change::of(call, &options, Part::of(&call.target.subresource), unconditional);
+    change.check_uid = true;
     let changed = change.run(|_| Ok(object.clone())).await?;
     respond(call, rep, changed)
 }
@@ -56,11 +62,12 @@ pub(crate) fn respond(
     }
 }
 
-fn check_name(name: &str, object: &mut Value) -> Result<()> {
+fn check_name(name: &str, object: &Value) -> Result<()> {
     let given = object["metadata"]["name"].as_str().unwrap_or_default();
     if given.is_empty() {
-        object["metadata"]["name"] = name.into();
-        return Ok(());
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
     }
     if given == name {
         return Ok(());
@@ -89,6 +96,8 @@ pub(crate) enum Part {
     Resize,
     /// The conditions of a certificate request.
     Approval,
+    /// The number of replicas.
+    Scale,
     /// A change of the server's own (binding); nothing is taken back from the old object.
     Server,
 }
@@ -114,6 +123,7 @@ impl Part {
             Self::Ephemeral => "ephemeralcontainers",
             Self::Resize => "resize",
             Self::Approval => "approval",
+            Self::Scale => "scale",
         }
     }
 }
@@ -137,8 +147,10 @@ pub(crate) struct Change<'a> {
     pub(crate) options: &'a WriteOptions,
     /// Try again when somebody else wrote in between.
     pub(crate) retry: bool,
-    /// Set when the change is a server-side apply, which keeps the books on field owners itself.
-    pub(crate) applied: bool,
+    /// Set when the books on field owners are kept elsewhere (server-side apply) or not at all.
+    pub(crate) untracked: bool,
+    /// A uid in the new object is a precondition.
+    pub(crate) check_uid: bool,
 }
 
 impl<'a> Change<'a> {
@@ -153,7 +165,8 @@ impl<'a> Change<'a> {
             part,
             options,
             retry,
-            applied: false,
+            untracked: false,
+            check_uid: false,
         }
     }
 
@@ -181,14 +194,16 @@ impl<'a> Change<'a> {
     /// Puts in what clients may not change, defaults, admits and validates.
     async fn settle(&self, mut new: Value, old: &Value) -> Result<Value> {
         let kind = self.kind;
-        self.check_uid(&new, old)?;
+        if self.check_uid {
+            self.same_uid(&new, old)?;
+        }
         keep_system_fields(&mut new, old);
-        defaults::apply(kind, &mut new);
-        if !self.applied {
+        create::complete(kind, &mut new);
+        if !self.untracked && self.part != Part::Finalize {
             self.track(&mut new, old);
         }
         match self.part {
-            Part::Main => strategy::prepare_update(kind, &mut new, old),
+            Part::Main | Part::Scale => strategy::prepare_update(kind, &mut new, old),
             Part::Status => strategy::prepare_status_update(kind, &mut new, old),
             Part::Finalize => new = graft(old, &new, &["spec", "finalizers"]),
             Part::Ephemeral => new = graft(old, &new, &["spec", "ephemeralContainers"]),
@@ -201,7 +216,7 @@ impl<'a> Change<'a> {
         }
         admission::update(self.core, self.identity, kind, self.part, &mut new, old).await?;
         let errors = match self.part {
-            Part::Main => validate::update(kind, &new, old),
+            Part::Main | Part::Scale => validate::update(kind, &new, old),
             Part::Status => validate::update_status(kind, &new, old),
             Part::Ephemeral | Part::Resize => {
                 validate::update_pod_subresource(self.part.subresource(), &new, old)
@@ -224,7 +239,7 @@ impl<'a> Change<'a> {
         apply::track_update(self.kind, Some(old), new, &writer);
     }
 
-    fn check_uid(&self, new: &Value, old: &Value) -> Result<()> {
+    fn same_uid(&self, new: &Value, old: &Value) -> Result<()> {
         let (given, uid) = (new["metadata"]["uid"].as_str().unwrap_or_default(), &old["metadata"]["uid"]);
         if given.is_empty() || uid == given {
             return Ok(());
