@@ -279,7 +279,10 @@ impl State {
     }
 
     fn bind(&mut self, pod: Arc<PodInfo>, node: String) {
-        tracing::debug!(pod = %pod.reference(), node, "node chosen");
+        tracing::debug!(
+            target: "arrow", uid = &*pod.uid, pod = %pod.reference(), from = "Scheduler", to = "Scheduler",
+            what = %format_args!("filtered and scored {} nodes, chose {node}", self.cache.nodes().count()),
+        );
         self.cache.assume(&pod, &node);
         let message = format!("Successfully assigned {} to {node}", pod.reference());
         let record = self.recorder.record(&pod, true, "Scheduled", "Binding", &message);

@@ -102,6 +102,8 @@ struct Telling {
     method: &'static str,
     under_way: UnderWay,
     required: BTreeSet<String>,
+    uid: String,
+    pod: String,
 }
 
 /// The pod of a message, if only by its id.
@@ -293,7 +295,7 @@ impl Nri {
     /// An event that must go on even without required plugins.
     async fn open(&self, event: Event, method: &'static str, pod: &PodSandbox) -> Telling {
         let under_way = self.registry.begin(&pod.id, None).await;
-        Telling { event, method, under_way, required: BTreeSet::new() }
+        Telling::new(event, method, under_way, BTreeSet::new(), pod)
     }
 
     /// An event that must not go on without required plugins.
@@ -318,13 +320,24 @@ impl Nri {
             let under_way = self.registry.begin(&pod.id, making).await;
             let here = |name: &String| under_way.plugins.iter().any(|plugin| plugin.name == *name);
             if required.iter().all(here) {
-                return Ok(Telling { event, method, under_way, required });
+                return Ok(Telling::new(event, method, under_way, required, pod));
             }
         }
     }
 }
 
 impl Telling {
+    fn new(
+        event: Event,
+        method: &'static str,
+        under_way: UnderWay,
+        required: BTreeSet<String>,
+        pod: &PodSandbox,
+    ) -> Self {
+        let (uid, pod) = (pod.uid.clone(), format!("{}/{}", pod.namespace, pod.name));
+        Self { event, method, under_way, required, uid, pod }
+    }
+
     /// The plugins that want to hear of it and are ready, in order.
     async fn hearers(&self) -> Vec<Arc<Plugin>> {
         let mut hearers = Vec::new();
@@ -345,8 +358,9 @@ impl Telling {
         container: Option<&Container>,
     ) -> Result<(), EventError> {
         for plugin in self.hearers().await {
+            let begun = Instant::now();
             let told = plugin.notify(self.event, self.method, request, pod, container).await;
-            self.judge(&plugin, told)?;
+            self.judge(&plugin, told, begun)?;
         }
         Ok(())
     }
@@ -360,8 +374,9 @@ impl Telling {
     ) -> Result<(), EventError> {
         let mut first = Ok(());
         for plugin in self.hearers().await {
+            let begun = Instant::now();
             let told = plugin.notify(self.event, self.method, request, pod, container).await;
-            let judged = self.judge(&plugin, told).map(drop);
+            let judged = self.judge(&plugin, told, begun).map(drop);
             first = first.and(judged);
         }
         first
@@ -373,12 +388,23 @@ impl Telling {
         plugin: &Plugin,
         request: &A,
     ) -> Result<Option<R>, EventError> {
+        let begun = Instant::now();
         let answer = plugin.call(self.method, request).await;
-        self.judge(plugin, answer)
+        self.judge(plugin, answer, begun)
     }
 
     /// What an answer, or its absence, means for the event.
-    fn judge<R>(&self, plugin: &Plugin, answer: Result<R, CallError>) -> Result<Option<R>, EventError> {
+    fn judge<R>(
+        &self,
+        plugin: &Plugin,
+        answer: Result<R, CallError>,
+        begun: Instant,
+    ) -> Result<Option<R>, EventError> {
+        tracing::debug!(
+            target: "arrow", uid = self.uid, pod = self.pod, from = "ContainerRuntime", to = "NetworkPlugin",
+            what = %format_args!("{} {}", self.method, plugin.label()), reply = if answer.is_ok() { "ok" } else { "error" },
+            micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX),
+        );
         let error = match answer {
             Ok(answer) => return Ok(Some(answer)),
             Err(error) => error,
