@@ -1,5 +1,7 @@
 //! The streaming server against real processes and sockets, with clients of both framings.
 
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
 use std::collections::HashMap;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
@@ -10,7 +12,9 @@ use futures::future::BoxFuture;
 use futures::{SinkExt, StreamExt};
 use podwire_runtime::stream::StreamServer;
 use podwire_runtime::stream::spdy::{Decoder, Encoder, Frame};
-use podwire_runtime::streaming_backend::{BackendError, Duplex, Session, StreamBackend, Streams, TerminalSize};
+use podwire_runtime::streaming_backend::{
+    BackendError, Duplex, Session, StreamBackend, Streams, TerminalSize,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -26,7 +30,12 @@ struct Host {
 }
 
 impl StreamBackend for Host {
-    fn exec(&self, id: &str, argv: &[String], streams: Streams) -> BoxFuture<'_, Result<Session, BackendError>> {
+    fn exec(
+        &self,
+        id: &str,
+        argv: &[String],
+        streams: Streams,
+    ) -> BoxFuture<'_, Result<Session, BackendError>> {
         let (id, argv) = (id.to_owned(), argv.to_vec());
         Box::pin(async move {
             if id == "missing" {
@@ -118,7 +127,8 @@ async fn websocket(url: &str, protocol: &str) -> Result<Ws, tokio_tungstenite::t
 async fn drain(socket: &mut Ws) -> (HashMap<u8, Vec<u8>>, Option<u16>) {
     let mut channels: HashMap<u8, Vec<u8>> = HashMap::new();
     loop {
-        let message = tokio::time::timeout(Duration::from_secs(10), socket.next()).await.expect("it must end");
+        let message =
+            tokio::time::timeout(Duration::from_secs(10), socket.next()).await.expect("it must end");
         match message {
             Some(Ok(Message::Binary(bytes))) => channels.entry(bytes[0]).or_default().extend(&bytes[1..]),
             Some(Ok(Message::Close(frame))) => return (channels, frame.map(|frame| frame.code.into())),
@@ -229,7 +239,8 @@ async fn a_url_works_once_and_a_client_that_leaves_takes_its_process_along() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
     drop(socket);
-    let alive = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+    let alive =
+        || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
     while alive() {
         assert!(tokio::time::Instant::now() < deadline, "the process outlives its client");
         tokio::time::sleep(Duration::from_millis(5)).await;
