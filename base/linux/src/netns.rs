@@ -1,7 +1,8 @@
-//! Network namespaces: opened by path, recognised, entered on a thread of their own.
+//! Network namespaces: opened by path, recognised, entered by a thread and left again.
 //!
-//! A namespace belongs to a thread. Nothing here changes the calling thread's: work inside a namespace runs on a fresh,
-//! named thread that ends there.
+//! A namespace belongs to a thread. [`Netns::run`] takes the calling thread in and back out, also when the work panics;
+//! another thread would cost two turns of the scheduler. A thread that could not come back would do the host's work in a
+//! pod: the process is ended instead.
 
 use std::fs::File;
 use std::io;
@@ -102,29 +103,43 @@ impl Netns {
         Ok(Identity { dev: stat.st_dev, ino: stat.st_ino })
     }
 
-    /// Runs `work` on a thread inside the namespace and returns what it returns.
+    /// Runs `work` inside the namespace, on the calling thread, and returns what it returns.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
-        let refused =
-            |attempt| move |source: io::Error| Error::Refused { attempt, path: self.path.clone(), source };
-        let joined = std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().name("netns".into()).spawn_scoped(scope, || {
-                rustix::thread::move_into_link_name_space(
-                    self.file.as_fd(),
-                    Some(LinkNameSpaceType::Network),
-                )
-                .map_err(|source| refused("enter")(source.into()))?;
-                Ok(work())
-            });
-            thread.map_err(refused("start a thread for")).map(std::thread::ScopedJoinHandle::join)
+        let _back = Inside::enter(self)?;
+        Ok(work())
+    }
+
+    fn enter(&self) -> rustix::io::Result<()> {
+        rustix::thread::move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))
+    }
+}
+
+/// The calling thread is in another namespace until this is dropped.
+struct Inside {
+    home: Netns,
+}
+
+impl Inside {
+    fn enter(target: &Netns) -> Result<Inside, Error> {
+        let home = Netns::current()?;
+        target.enter().map_err(|source| Error::Refused {
+            attempt: "enter",
+            path: target.path.clone(),
+            source: source.into(),
         })?;
-        match joined {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
+        Ok(Inside { home })
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        if self.home.enter().is_err() {
+            std::process::abort();
         }
     }
 }
 
-/// Runs `work` on a thread inside the namespace behind `fd`.
+/// Runs `work` inside the namespace behind `fd`, on the calling thread.
 pub fn run_in<T: Send>(fd: BorrowedFd<'_>, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
     let file = fd.try_clone_to_owned().map_err(|source| Error::Refused {
         attempt: "duplicate",
@@ -173,6 +188,16 @@ mod tests {
             fresh.run(|| Netns::current().and_then(|ns| ns.identity())).expect("enter").expect("identity");
         assert_eq!(inside, fresh.identity().expect("identity"));
         assert_ne!(inside, here);
+        assert_eq!(Netns::current().and_then(|ns| ns.identity()).expect("own namespace"), here);
+    }
+
+    #[test]
+    fn a_panic_inside_brings_the_thread_back() {
+        let here = Netns::current().and_then(|ns| ns.identity()).expect("own namespace");
+        let fresh = create().expect("new namespace");
+        let panicked =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| fresh.run(|| panic!("on purpose"))));
+        assert!(panicked.is_err());
         assert_eq!(Netns::current().and_then(|ns| ns.identity()).expect("own namespace"), here);
     }
 

@@ -5,11 +5,13 @@
 //! `nft` tool shows, by which their owner finds them again.
 
 pub mod expr;
+pub mod pool;
 pub mod query;
 pub mod transaction;
 
 pub use crate::rtnl::socket::{Error, Socket};
 pub use expr::{CmpOp, Expr, Register, Verdict};
+pub use pool::netfilter;
 pub use query::{FoundElement, FoundRule};
 pub use transaction::{Base, Element, Hook, Set, Transaction};
 

@@ -243,10 +243,20 @@ impl Networks {
     /// Detaches. Everything that can be cleaned is, whatever is missing; the first error is returned and what is left
     /// stays in the journal for [`Self::retry_pending`].
     pub fn detach(&self, attachment: &Attachment) -> Result<(), Error> {
+        self.detach_how(attachment, false)
+    }
+
+    /// Detaches a pod whose namespace the caller removes right after: its links are left to die with it, which saves the
+    /// some twenty milliseconds the kernel takes to remove one.
+    pub fn detach_dying(&self, attachment: &Attachment) -> Result<(), Error> {
+        self.detach_how(attachment, true)
+    }
+
+    fn detach_how(&self, attachment: &Attachment, dying: bool) -> Result<(), Error> {
         check_attachment(attachment)?;
         let _turn = self.locks.attachment(&attachment.container_id, &attachment.ifname);
         match self.journal.read(&attachment.container_id, &attachment.ifname)? {
-            Some(entry) => self.remove(&entry),
+            Some(entry) => self.remove_how(&entry, dying),
             None => self.detach_unknown(attachment),
         }
     }
@@ -273,11 +283,15 @@ impl Networks {
 
     /// Undoes what the journal says was begun.
     fn remove(&self, entry: &Entry) -> Result<(), Error> {
+        self.remove_how(entry, false)
+    }
+
+    fn remove_how(&self, entry: &Entry, dying: bool) -> Result<(), Error> {
         let attachment = &entry.attachment;
         // A namespace that is another one by now must not be touched.
         let same = entry.is_of_this_boot() && entry.netns_is(&attachment.netns);
         let netns = if same { attachment.netns.display().to_string() } else { String::new() };
-        let chain = Chain::new(&self.config, &entry.conflist, attachment);
+        let chain = Chain::new(&self.config, &entry.conflist, attachment).dying(dying);
         let outcome =
             chain.del_steps(&entry.outstanding(), entry.result.as_ref().or(entry.partial.as_ref()), &netns);
         if outcome.failed.is_empty() {

@@ -22,6 +22,7 @@ fn request(command: Command, pod: &Pod, conf: &Value) -> Request {
         path: Vec::new(),
         netns_override: false,
         trace: Vec::new(),
+        netns_is_dying: false,
         conf: conf.clone(),
     }
 }

@@ -309,6 +309,21 @@ pub fn ct_state(bits: u32) -> Vec<Expr> {
     ]
 }
 
+/// The connection's destination was rewritten.
+pub fn ct_is_dnat() -> Vec<Expr> {
+    const DST_NAT: u32 = 1 << 5;
+    vec![
+        Expr::CtStatus { to: Register::R1 },
+        Expr::Bitwise {
+            from: Register::R1,
+            to: Register::R1,
+            mask: DST_NAT.to_ne_bytes().to_vec(),
+            xor: vec![0; 4],
+        },
+        Expr::Cmp { op: CmpOp::Ne, from: Register::R1, data: vec![0; 4] },
+    ]
+}
+
 /// The packet comes or leaves by the link of this name.
 pub fn link_name(key: MetaKey, op: CmpOp, name: &str) -> Vec<Expr> {
     let mut padded = name.as_bytes().to_vec();

@@ -16,6 +16,7 @@ pub(crate) struct Chain<'a> {
     config: &'a RuntimeConfig,
     conflist: &'a Conflist,
     attachment: &'a Attachment,
+    netns_is_dying: bool,
 }
 
 /// What became of a DEL.
@@ -27,7 +28,13 @@ pub(crate) struct Deleted {
 
 impl<'a> Chain<'a> {
     pub(crate) fn new(config: &'a RuntimeConfig, conflist: &'a Conflist, attachment: &'a Attachment) -> Self {
-        Self { config, conflist, attachment }
+        Self { config, conflist, attachment, netns_is_dying: false }
+    }
+
+    /// The caller removes the namespace next.
+    pub(crate) fn dying(mut self, dying: bool) -> Self {
+        self.netns_is_dying = dying;
+        self
     }
 
     /// How many plugins it has.
@@ -80,6 +87,7 @@ impl<'a> Chain<'a> {
                 .iter()
                 .map(|trace| ("TRACEPARENT".to_owned(), trace.clone()))
                 .collect(),
+            netns_is_dying: self.netns_is_dying,
             conf: self.conf(step, extra),
         }
     }

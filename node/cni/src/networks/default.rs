@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
-use podwire_linux::nft::{Family, Socket as NftSocket, Table, Transaction};
+use podwire_linux::nft::{self, Family, Table, Transaction};
 use podwire_linux::rtnl::{Batch, LinkRef, Socket};
 use serde_json::{Value, json};
 
@@ -110,7 +110,7 @@ pub fn remove_default_network(network: &DefaultNetwork) -> Result<(), Error> {
         _ => {}
     }
     let (masquerade, ports) = (network.masquerade_table(), network.ports_table());
-    let mut socket = NftSocket::netfilter().map_err(refused)?;
+    let mut socket = nft::netfilter().map_err(refused)?;
     for (family, name) in [(Family::Inet, &masquerade), (Family::Ip, &ports), (Family::Ip6, &ports)] {
         let mut tx = Transaction::new();
         tx.delete_table(Table { family, name });

@@ -120,6 +120,7 @@ fn environment(command: Command, env: &dyn Fn(&str) -> Option<String>) -> Result
             .iter()
             .filter_map(|name| env(name).map(|value| ((*name).to_owned(), value)))
             .collect(),
+        netns_is_dying: false,
         conf: Value::Null,
     };
     if matches!(command, Add | Check | Del) {

@@ -6,7 +6,7 @@
 
 use ipnet::IpNet;
 use podwire_linux::nft::expr::{Side, address, nfproto};
-use podwire_linux::nft::{Base, CmpOp, Expr, Family, Hook, Socket, Table, Transaction, Verdict};
+use podwire_linux::nft::{self, Base, CmpOp, Expr, Family, Hook, Table, Transaction, Verdict};
 
 use super::iptables::{self, Iptables, Script};
 use crate::names;
@@ -177,12 +177,23 @@ fn table(name: &str) -> Table<'_> {
     Table { family: Family::Inet, name }
 }
 
-/// Masquerades these addresses, in one transaction.
+/// Masquerades these addresses, in one transaction; the table is laid out only when it is not there yet.
 fn add(table_name: &str, who: Attachment<'_>, nets: &[IpNet]) -> Result<(), CniError> {
     let table = table(table_name);
-    let mut socket = Socket::netfilter()?;
-    let comment = names::masquerade_comment(who.network, who.ifname, who.container);
+    let mut socket = nft::netfilter()?;
     let mut tx = Transaction::new();
+    add_rules(&mut tx, table, who, nets);
+    match tx.commit(&mut socket) {
+        Err(error) if error.is_absent() => {}
+        other => return Ok(other?),
+    }
+    let mut tx = Transaction::new();
+    lay_out(&mut tx, table);
+    add_rules(&mut tx, table, who, nets);
+    Ok(tx.commit(&mut socket)?)
+}
+
+fn lay_out(tx: &mut Transaction, table: Table<'_>) {
     tx.add_table(table, Some("Masquerading of pods"));
     tx.add_chain(table, CHAIN, None);
     tx.add_chain(
@@ -199,15 +210,17 @@ fn add(table_name: &str, who: Attachment<'_>, nets: &[IpNet]) -> Result<(), CniE
         tx.add_rule(table, "postrouting", &rule, None);
     }
     tx.add_rule(table, "postrouting", &[Expr::Verdict(Verdict::Goto(CHAIN.into()))], None);
+}
+
+fn add_rules(tx: &mut Transaction, table: Table<'_>, who: Attachment<'_>, nets: &[IpNet]) {
+    let comment = names::masquerade_comment(who.network, who.ifname, who.container);
     for net in nets {
-        let host = IpNet::from(net.addr());
         let mut rule = nfproto(net.addr().is_ipv6());
-        rule.extend(address(Side::Source, CmpOp::Eq, host));
+        rule.extend(address(Side::Source, CmpOp::Eq, IpNet::from(net.addr())));
         rule.extend(address(Side::Destination, CmpOp::Ne, net.trunc()));
         rule.push(Expr::Masquerade { random: false });
         tx.add_rule(table, CHAIN, &rule, Some(&comment));
     }
-    Ok(tx.commit(&mut socket)?)
 }
 
 /// Removes the rules of an attachment.
@@ -229,7 +242,7 @@ fn gc(table_name: &str, network: &str, keep: &[(String, String)]) -> Result<(), 
 /// Whether the rules of an attachment are there.
 fn count(table_name: &str, who: Attachment<'_>) -> Result<usize, CniError> {
     let prefix = names::masquerade_prefix(who.network, Some((who.ifname, who.container)));
-    let rules = Socket::netfilter()?.nft_rules(table(table_name), Some(CHAIN))?;
+    let rules = nft::netfilter()?.nft_rules(table(table_name), Some(CHAIN))?;
     Ok(rules
         .iter()
         .filter(|rule| rule.comment.as_deref().is_some_and(|text| text.starts_with(&prefix)))
@@ -238,7 +251,7 @@ fn count(table_name: &str, who: Attachment<'_>) -> Result<usize, CniError> {
 
 fn remove(table_name: &str, wanted: impl Fn(&str) -> bool) -> Result<(), CniError> {
     let table = table(table_name);
-    let mut socket = Socket::netfilter()?;
+    let mut socket = nft::netfilter()?;
     let rules = socket.nft_rules(table, Some(CHAIN))?;
     let mut tx = Transaction::new();
     for rule in rules.iter().filter(|rule| rule.comment.as_deref().is_some_and(&wanted)) {

@@ -90,7 +90,12 @@ pub fn gc(network: &str, keep: &[(String, String)]) -> Result<(), CniError> {
 }
 
 /// Removes the pod's interface; a namespace or interface that is gone is fine.
+///
+/// The kernel takes some twenty milliseconds for it, which a namespace that is dying anyway does not cost the caller.
 pub fn delete(request: &Request) -> Result<(), CniError> {
+    if request.netns_is_dying {
+        return Ok(());
+    }
     let Some(netns) = request.netns_path().and_then(|path| Netns::open(path).ok()) else { return Ok(()) };
     let deleted = netns.run(|| {
         let mut batch = Batch::new();

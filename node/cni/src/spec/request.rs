@@ -66,6 +66,8 @@ pub struct Request {
     pub netns_override: bool,
     /// `TRACEPARENT` and its companions.
     pub trace: Vec<(String, String)>,
+    /// DEL in process: the caller removes the namespace next, and its links with it.
+    pub netns_is_dying: bool,
     /// The plugin's configuration.
     pub conf: Value,
 }
@@ -208,6 +210,7 @@ mod tests {
             path: Vec::new(),
             netns_override: false,
             trace: Vec::new(),
+            netns_is_dying: false,
             conf: Value::Null,
         }
     }

@@ -1,7 +1,7 @@
 //! Frames of a pod with a foreign source address are dropped, in the reference plugin's chains.
 
 use podwire_linux::nft::expr::{MetaKey, PayloadBase, link_name};
-use podwire_linux::nft::{Base, CmpOp, Expr, Family, Hook, Register, Socket, Table, Transaction, Verdict};
+use podwire_linux::nft::{self, Base, CmpOp, Expr, Family, Hook, Register, Table, Transaction, Verdict};
 use podwire_linux::rtnl::Mac;
 
 use crate::spec::error::CniError;
@@ -44,13 +44,14 @@ pub fn add(id: &str, port: &str, mac: Mac) -> Result<(), CniError> {
     ];
     tx.add_rule(TABLE, &mac_chain, &own, Some(&comment));
     tx.add_rule(TABLE, &mac_chain, &[Expr::Verdict(Verdict::Drop)], Some(&comment));
-    Ok(tx.commit(&mut Socket::netfilter()?)?)
+    let mut socket = nft::netfilter()?;
+    Ok(tx.commit(&mut socket)?)
 }
 
 /// Removes the chains of an attachment and what leads to them.
 pub fn del(id: &str) -> Result<(), CniError> {
     let (mac_chain, chain, comment) = chains(id);
-    let mut socket = Socket::netfilter()?;
+    let mut socket = nft::netfilter()?;
     let rules = socket.nft_rules(TABLE, None)?;
     let mut tx = Transaction::new();
     for rule in rules.iter().filter(|rule| rule.comment.as_deref() == Some(&comment)) {
@@ -67,7 +68,7 @@ pub fn del(id: &str) -> Result<(), CniError> {
 /// Whether all four rules are there.
 pub fn check(id: &str) -> Result<(), CniError> {
     let (_, _, comment) = chains(id);
-    let rules = Socket::netfilter()?.nft_rules(TABLE, None)?;
+    let rules = nft::netfilter()?.nft_rules(TABLE, None)?;
     if rules.iter().filter(|rule| rule.comment.as_deref() == Some(&comment)).count() >= 4 {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 use podwire_linux::nft::expr::{MetaKey, Side, address, ct_state, link_name, nfproto};
-use podwire_linux::nft::{Base, CmpOp, Expr, Family, Hook, Socket, Table, Transaction, Verdict};
+use podwire_linux::nft::{self, Base, CmpOp, Expr, Family, Hook, Socket, Table, Transaction, Verdict};
 
 use super::{Conf, Ingress};
 use crate::names;
@@ -27,7 +27,7 @@ fn jump(chain: &str) -> Expr {
 /// Accepts the traffic of these addresses.
 pub fn add(conf: &Conf, ips: &[IpNet], bridge: Option<&str>) -> Result<(), CniError> {
     let table = table(conf);
-    let mut socket = Socket::netfilter()?;
+    let mut socket = nft::netfilter()?;
     let mut tx = Transaction::new();
     tx.add_table(table, Some("CNI firewall"));
     for chain in [PODS, ADMIN, STAGE_1, STAGE_2] {
@@ -104,7 +104,7 @@ pub fn gc(conf: &Conf, keep: &[(String, String)]) -> Result<(), CniError> {
 
 fn remove(conf: &Conf, wanted: impl Fn(&str) -> bool) -> Result<(), CniError> {
     let table = table(conf);
-    let mut socket = Socket::netfilter()?;
+    let mut socket = nft::netfilter()?;
     let mut tx = Transaction::new();
     for rule in socket.nft_rules(table, Some(PODS))? {
         if rule.comment.as_deref().is_some_and(&wanted) {
@@ -116,7 +116,7 @@ fn remove(conf: &Conf, wanted: impl Fn(&str) -> bool) -> Result<(), CniError> {
 
 /// Whether everything is in place.
 pub fn check(conf: &Conf, ips: &[IpNet], bridge: Option<&str>) -> Result<(), CniError> {
-    let rules = Socket::netfilter()?.nft_rules(table(conf), None)?;
+    let rules = nft::netfilter()?.nft_rules(table(conf), None)?;
     let own = names::masquerade_prefix(&conf.network, Some((&conf.ifname, &conf.container)));
     let count = |chain: &str, wanted: &dyn Fn(&str) -> bool| {
         rules.iter().filter(|rule| rule.chain == chain && rule.comment.as_deref().is_some_and(wanted)).count()

@@ -1,11 +1,11 @@
 //! Port mappings in nf_tables, one transaction per family.
 
 use ipnet::IpNet;
-use podwire_linux::nft::expr::{Side, address, daddr_is_local, dnat_to, dport};
-use podwire_linux::nft::{Base, CmpOp, Expr, Family, Hook, Socket, Table, Transaction, Verdict};
+use podwire_linux::nft::expr::{Side, address, ct_is_dnat, daddr_is_local, dnat_to, dport};
+use podwire_linux::nft::{self, Base, CmpOp, Expr, Family, Hook, Table, Transaction, Verdict};
 
 use super::conf::Conf;
-use crate::spec::error::CniError;
+use crate::spec::error::{CniError, code};
 
 /// The table of the reference plugin.
 pub const TABLE: &str = "cni_hostport";
@@ -18,10 +18,30 @@ fn table(conf: &Conf, v6: bool) -> Table<'_> {
     Table { family: if v6 { Family::Ip6 } else { Family::Ip }, name: &conf.table }
 }
 
-/// Makes the node's ports lead to these addresses.
+/// Makes the node's ports lead to these addresses; the table is laid out only when it is not there yet.
 pub fn add(conf: &Conf, targets: &[IpNet]) -> Result<(), CniError> {
-    let mut socket = Socket::netfilter()?;
+    for (name, conditions) in [("conditionsV4", &conf.conditions_v4), ("conditionsV6", &conf.conditions_v6)] {
+        if let Some(words) = conditions.as_ref().filter(|words| !words.is_empty()) {
+            return Err(CniError::new(
+                code::UNSUPPORTED_FIELD,
+                format!(
+                    "field {name:?}: raw conditions such as {:?} need the iptables backend",
+                    words.join(" ")
+                ),
+            ));
+        }
+    }
+    let mut socket = nft::netfilter()?;
     for target in targets {
+        let mut tx = Transaction::new();
+        forward(&mut tx, conf, *target);
+        match tx.commit(&mut socket) {
+            Err(error) if error.is_absent() => {}
+            other => {
+                other?;
+                continue;
+            }
+        }
         let mut tx = Transaction::new();
         lay_out(&mut tx, conf, target.addr().is_ipv6());
         forward(&mut tx, conf, *target);
@@ -82,6 +102,12 @@ fn forward(tx: &mut Transaction, conf: &Conf, target: IpNet) {
             rule.push(Expr::Masquerade { random: false });
             tx.add_rule(table, MASQ, &rule, Some(&conf.container));
         }
+        if conf.masq_all {
+            let mut rule = address(Side::Destination, CmpOp::Eq, IpNet::from(ip));
+            rule.extend(ct_is_dnat());
+            rule.push(Expr::Masquerade { random: false });
+            tx.add_rule(table, MASQ, &rule, Some(&conf.container));
+        }
     }
 }
 
@@ -100,7 +126,7 @@ pub fn gc(conf: &Conf, keep: &[(String, String)]) -> Result<(), CniError> {
 }
 
 fn remove(conf: &Conf, wanted: impl Fn(&str) -> bool) -> Result<(), CniError> {
-    let mut socket = Socket::netfilter()?;
+    let mut socket = nft::netfilter()?;
     for v6 in [false, true] {
         let table = table(conf, v6);
         let mut tx = Transaction::new();
@@ -117,7 +143,7 @@ fn remove(conf: &Conf, wanted: impl Fn(&str) -> bool) -> Result<(), CniError> {
 
 /// Whether every mapping has its rule.
 pub fn check(conf: &Conf, targets: &[IpNet]) -> Result<(), CniError> {
-    let mut socket = Socket::netfilter()?;
+    let mut socket = nft::netfilter()?;
     for target in targets {
         let v6 = target.addr().is_ipv6();
         let rules = socket.nft_rules(table(conf, v6), None)?;
