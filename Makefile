@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test check peers interop interop-smoke vm matrix bench gen clean
 
-help:           ; @echo "make demo | test | check | peers | interop | interop-smoke | vm | bench | gen"
+help:           ; @echo "make demo | test | check | peers | interop | interop-smoke | vm | matrix | bench | gen"
 setup:          ; @.ci/setup
 demo: setup     ; @cargo run --quiet --package xtask -- demo
 test: setup     ; @cargo run --quiet --package xtask -- test
@@ -12,6 +12,7 @@ peers: setup    ; @.ci/setup go && cargo xtask peers
 interop: peers  ; @cargo xtask interop
 interop-smoke: setup ; @.ci/setup go && cargo xtask peers smoke && cargo xtask interop smoke
 vm: setup       ; @.ci/setup vm && cargo xtask vm
+matrix: peers   ; @cargo xtask matrix $(if $(ALL),all)
 bench: setup    ; @cargo xtask bench
 gen: setup      ; @cargo xtask gen proto && cargo xtask gen kinds
 clean:          ; @cargo clean

@@ -1,14 +1,11 @@
 //! Upstream's path in the same run: etcd, kube-apiserver, kube-scheduler, kubelet, containerd, runc, reference plugins.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context, Result, bail};
 use podwire_testkit::{
-    node::{bin_dir, peer},
+    cgroup_root::CgroupRoot,
+    node::peer,
     upstream::{self, Containerd, ControlPlane, Peer},
 };
 
@@ -50,12 +47,12 @@ impl Stack {
         let plugins = peer("cni/bridge")?.parent().map(Path::to_owned).context("no plugins")?;
         let containerd = upstream::containerd(&at("containerd"), &conf_dir, &plugins)?;
         for (name, program) in [("localhost/pod-app:latest", "pod-app"), ("localhost/pause:latest", "pause")] {
-            upstream::containerd_import(&containerd, &archive(folder.path(), name, program)?)?;
+            upstream::containerd_import(&containerd, &upstream::image_archive(folder.path(), name, program)?)?;
         }
         let control = upstream::control_plane(&at("control"))?;
         let scheduler = upstream::scheduler(&at("scheduler"), &control.kubeconfig)?;
         let cgroup = CgroupRoot::create()?;
-        let kubelet = upstream::kubelet(&at("kubelet"), &control.kubeconfig, &containerd.socket, &cgroup.path)?;
+        let kubelet = upstream::kubelet(&at("kubelet"), &control.kubeconfig, &containerd.socket, cgroup.path(), None)?;
         wait_ready(&control.kubeconfig)?;
         let mut pids = vec![containerd.peer.pid(), scheduler.pid(), kubelet.pid()];
         pids.extend(control.peers.iter().map(Peer::pid));
@@ -74,7 +71,7 @@ impl Stack {
 
     /// CPU used inside pod cgroups so far, in nanoseconds (shims and runc are counted there or by containerd).
     pub fn pods_cpu(&self) -> u64 {
-        let text = fs::read_to_string(format!("/sys/fs/cgroup/cpuacct{}/cpuacct.usage", self.cgroup.path)).unwrap_or_default();
+        let text = fs::read_to_string(format!("/sys/fs/cgroup/cpuacct{}/cpuacct.usage", self.cgroup.path())).unwrap_or_default();
         text.trim().parse().unwrap_or(0)
     }
 }
@@ -95,65 +92,4 @@ fn wait_ready(kubeconfig: &Path) -> Result<()> {
         bail!("upstream's node is not Ready: {}", String::from_utf8_lossy(&done.stderr));
     }
     Ok(())
-}
-
-fn archive(folder: &Path, name: &str, program: &str) -> Result<PathBuf> {
-    let own = folder.join(program);
-    fs::copy(bin_dir().join("pod-app"), &own).context("copy pod-app")?;
-    let output = folder.join(format!("{program}.tar"));
-    let done = Command::new(bin_dir().join("podwire"))
-        .args(["image", "build", "--name", name, "--output"])
-        .arg(&output)
-        .arg(&own)
-        .output()?;
-    if !done.status.success() {
-        bail!("image build: {}", String::from_utf8_lossy(&done.stderr));
-    }
-    Ok(output)
-}
-
-/// A cgroup of the run's own in every hierarchy, so that the kubelet's pods are not at the machine's root.
-struct CgroupRoot {
-    path: String,
-}
-
-impl CgroupRoot {
-    fn create() -> Result<CgroupRoot> {
-        let path = format!("/podwire-bench-{}", std::process::id());
-        for top in hierarchies() {
-            fs::create_dir_all(top.join(path.trim_start_matches('/')))?;
-        }
-        Ok(CgroupRoot { path })
-    }
-}
-
-fn hierarchies() -> Vec<PathBuf> {
-    if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
-        return vec!["/sys/fs/cgroup".into()];
-    }
-    fs::read_dir("/sys/fs/cgroup")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.join("cgroup.procs").exists())
-        .collect()
-}
-
-impl Drop for CgroupRoot {
-    fn drop(&mut self) {
-        for top in hierarchies() {
-            remove_tree(&top.join(self.path.trim_start_matches('/')));
-        }
-    }
-}
-
-fn remove_tree(folder: &Path) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if entry.path().is_dir() {
-            remove_tree(&entry.path());
-        }
-    }
-    // Ignored: a group that is still in use is left for the kernel to show.
-    fs::remove_dir(folder).ok();
 }

@@ -51,10 +51,10 @@ pub fn test_binary(root: &Path, name: &str) -> Result<PathBuf> {
     }
     for line in String::from_utf8_lossy(&done.stdout).lines() {
         let message: serde_json::Value = serde_json::from_str(line)?;
-        if message["target"]["name"] == name {
-            if let Some(path) = message["executable"].as_str() {
-                return Ok(path.into());
-            }
+        if message["target"]["name"] == name
+            && let Some(path) = message["executable"].as_str()
+        {
+            return Ok(path.into());
         }
     }
     bail!("cargo named no program for the test {name}")

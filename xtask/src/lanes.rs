@@ -38,6 +38,20 @@ pub fn bench(root: &Path, rest: &[&str]) -> Result<()> {
     finish(command.current_dir(root), "bench")
 }
 
+/// The swap matrix: 12 cells, `all` 32, or one by its name (`ooouo`: axes in the table's order, o ours, u upstream).
+pub fn matrix(root: &Path, words: &[&str]) -> Result<()> {
+    let binaries = build::release(root)?;
+    // The cells' threads read these; nothing else runs yet.
+    let me = std::env::current_exe()?;
+    if std::env::var_os("PODWIRE_BIN_DIR").is_none() {
+        let mut again = Command::new(me);
+        again.arg("matrix").args(words).env("PODWIRE_BIN_DIR", binaries).env("PODWIRE_PEERS", peers::default_folder());
+        return finish(again.current_dir(root), "matrix");
+    }
+    let only = words.first().copied().filter(|word| *word != "all" && !word.is_empty());
+    crate::matrix::run(root, words.contains(&"all"), only)
+}
+
 fn finish(command: &mut Command, what: &str) -> Result<()> {
     let status = command.status().context("run cargo")?;
     if !status.success() {

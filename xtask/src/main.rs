@@ -9,13 +9,14 @@ mod demo;
 mod gen_kinds;
 mod gen_proto;
 mod lanes;
+mod matrix;
 mod peers;
 mod tidy;
 mod vm;
 
 use std::{path::PathBuf, process::ExitCode};
 
-const USAGE: &str = "usage: cargo xtask gen proto | gen kinds | tidy | test | demo | bench | interop [smoke] | peers [NAME...|smoke] | vm";
+const USAGE: &str = "usage: cargo xtask gen proto | gen kinds | tidy | test | demo | bench | interop [smoke] | matrix [all|CELL] | peers [NAME...|smoke] | vm";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         ["interop"] => lanes::interop(&root, ""),
         ["interop", "smoke"] => lanes::interop(&root, "smoke"),
         ["bench", rest @ ..] => lanes::bench(&root, rest),
+        ["matrix", rest @ ..] => lanes::matrix(&root, rest),
         ["vm"] => vm::run(&root),
         ["tidy"] => tidy::run(&root),
         ["peers", names @ ..] => peers::run(&root, &peers::default_folder(), names),

@@ -83,6 +83,7 @@ const PROGRAMS: &[Program] = &[
     Program { smoke: true, ..go("cnitool", "cnitool", "github.com/containernetworking/cni/cnitool") },
     Program { smoke: true, ..go("crictl", "cri-tools", "sigs.k8s.io/cri-tools/cmd/crictl") },
     Program { smoke: true, test: true, ..go("critest", "cri-tools", "sigs.k8s.io/cri-tools/cmd/critest") },
+    go("nri-plugin", "nri-plugin", "podwire.invalid/peers/nri-plugin"),
     go("dranet", "dranet", "sigs.k8s.io/dranet/cmd/dranet"),
     go("helm", "helm", "helm.sh/helm/v4/cmd/helm"),
 ];

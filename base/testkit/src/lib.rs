@@ -3,9 +3,11 @@
 //! Used by `tests/`, `bench/` and `xtask demo`; never by the product.
 #![allow(clippy::disallowed_methods, clippy::print_stderr)]
 
+pub mod cgroup_root;
 pub mod eventually;
 pub mod isolate;
 pub mod node;
+pub mod parts;
 pub mod residue;
 pub mod upstream;
 

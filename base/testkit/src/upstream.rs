@@ -13,9 +13,12 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
-use crate::{eventually::eventually, node::peer};
+use crate::{
+    eventually::eventually,
+    node::{bin_dir, peer},
+};
 
 /// How long a peer may take to come up on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -37,7 +40,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    fn start(name: &'static str, folder: &Path, command: &mut Command) -> Result<Peer> {
+    /// Starts a program with its output in `folder/name.log`.
+    pub fn start(name: &'static str, folder: &Path, command: &mut Command) -> Result<Peer> {
         fs::create_dir_all(folder)?;
         let log = folder.join(format!("{name}.log"));
         let file = File::create(&log)?;
@@ -50,7 +54,8 @@ impl Peer {
         Ok(Peer { name, child, log })
     }
 
-    fn until(mut self, what: &str, mut probe: impl FnMut() -> Result<(), String>) -> Result<Peer> {
+    /// Waits until `probe` holds; fails when the process ends first.
+    pub fn until(mut self, what: &str, mut probe: impl FnMut() -> Result<(), String>) -> Result<Peer> {
         let name = self.name;
         let ready = eventually(&format!("{name} {what}"), PATIENCE, || {
             if let Ok(Some(status)) = self.child.try_wait() {
@@ -100,7 +105,7 @@ pub fn node_address() -> Result<()> {
     ] {
         let status = Command::new("ip").args(words).stderr(Stdio::null()).status().context("run ip")?;
         if !status.success() && words[0] == "addr" {
-            anyhow::bail!("ip {} failed", words.join(" "));
+            bail!("ip {} failed", words.join(" "));
         }
     }
     Ok(())
@@ -112,6 +117,44 @@ pub struct ControlPlane {
     pub kubeconfig: PathBuf,
     /// The daemons, API server first: they end in this order.
     pub peers: Vec<Peer>,
+    /// Signs what kubelets and the API server show each other.
+    pub authority: Authority,
+}
+
+/// A certificate authority made with openssl, for peers that do not bring one.
+pub struct Authority {
+    folder: PathBuf,
+}
+
+impl Authority {
+    fn make(folder: &Path) -> Result<Authority> {
+        fs::create_dir_all(folder)?;
+        run(Command::new("openssl").current_dir(folder).args([
+            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.crt", "-days", "2", "-subj", "/CN=test-ca",
+        ]))?;
+        Ok(Authority { folder: folder.to_owned() })
+    }
+
+    /// The authority's certificate.
+    pub fn certificate(&self) -> PathBuf {
+        self.folder.join("ca.crt")
+    }
+
+    /// A certificate and its key; `names` in openssl's form (`IP:10.0.0.1,DNS:node1`).
+    pub fn issue(&self, name: &str, subject: &str, names: &str) -> Result<(PathBuf, PathBuf)> {
+        let (key, request, cert) = (format!("{name}.key"), format!("{name}.csr"), format!("{name}.crt"));
+        run(Command::new("openssl").current_dir(&self.folder).args([
+            "req", "-newkey", "rsa:2048", "-nodes", "-keyout", &key, "-out", &request, "-subj", subject,
+        ]))?;
+        let extensions = self.folder.join(format!("{name}.ext"));
+        let alternative = if names.is_empty() { String::new() } else { format!("subjectAltName={names}\n") };
+        fs::write(&extensions, format!("extendedKeyUsage=serverAuth,clientAuth\n{alternative}"))?;
+        run(Command::new("openssl")
+            .current_dir(&self.folder)
+            .args(["x509", "-req", "-in", &request, "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-out", &cert, "-days", "2", "-extfile"])
+            .arg(&extensions))?;
+        Ok((self.folder.join(cert), self.folder.join(key)))
+    }
 }
 
 /// Starts etcd and kube-apiserver below `folder`.
@@ -135,6 +178,8 @@ pub fn control_plane(folder: &Path) -> Result<ControlPlane> {
     let tokens = folder.join("tokens.csv");
     fs::write(&tokens, format!("{TOKEN},admin,admin,\"system:masters\"\n"))?;
     let flag = |name: &str, path: &Path| format!("--{name}={}", path.display());
+    let authority = Authority::make(&folder.join("kubelet-pki"))?;
+    let (client_cert, client_key) = authority.issue("apiserver", "/O=system:masters/CN=kube-apiserver-kubelet-client", "")?;
     let api = Peer::start(
         "kube-apiserver",
         folder,
@@ -155,7 +200,9 @@ pub fn control_plane(folder: &Path) -> Result<ControlPlane> {
             .arg(flag("cert-dir", &folder.join("pki")))
             .arg(flag("token-auth-file", &tokens))
             .arg(flag("service-account-key-file", &key))
-            .arg(flag("service-account-signing-key-file", &key)),
+            .arg(flag("service-account-signing-key-file", &key))
+            .arg(flag("kubelet-client-certificate", &client_cert))
+            .arg(flag("kubelet-client-key", &client_key)),
     )?;
     let kubeconfig = folder.join("admin.kubeconfig");
     fs::write(&kubeconfig, kubeconfig_text())?;
@@ -169,7 +216,7 @@ pub fn control_plane(folder: &Path) -> Result<ControlPlane> {
             .map_err(|error| error.to_string())?;
         if done.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&done.stderr).into_owned()) }
     })?;
-    Ok(ControlPlane { kubeconfig, peers: vec![api, etcd] })
+    Ok(ControlPlane { kubeconfig, peers: vec![api, etcd], authority })
 }
 
 fn kubeconfig_text() -> String {
@@ -238,11 +285,25 @@ pub fn containerd_import(containerd: &Containerd, archive: &Path) -> Result<()> 
     run(Command::new(peer("ctr")?).arg("--address").arg(&containerd.socket).args(["-n", "k8s.io", "images", "import"]).arg(archive))
 }
 
+/// What a kubelet shows to those who call it, and whom it lets in.
+pub struct Serving {
+    /// Its certificate.
+    pub cert: PathBuf,
+    /// The key of it.
+    pub key: PathBuf,
+    /// The authority of its clients.
+    pub client_ca: PathBuf,
+}
+
 /// Starts the kubelet for the API server that `kubeconfig` names, on the runtime at `socket`.
-pub fn kubelet(folder: &Path, kubeconfig: &Path, socket: &Path, cgroup_root: &str) -> Result<Peer> {
+pub fn kubelet(folder: &Path, kubeconfig: &Path, socket: &Path, cgroup_root: &str, serving: Option<&Serving>) -> Result<Peer> {
     fs::create_dir_all(folder)?;
     let config = folder.join("kubelet.yaml");
-    fs::write(&config, KUBELET.replace("@ROOT@", &folder.display().to_string()).replace("@SOCKET@", &socket.display().to_string()).replace("@CGROUP@", cgroup_root))?;
+    let tls = serving.map_or(String::new(), |serving| {
+        format!("tlsCertFile: {:?}\ntlsPrivateKeyFile: {:?}\n", serving.cert, serving.key)
+    });
+    let clients = serving.map_or(String::new(), |serving| format!(", x509: {{clientCAFile: {:?}}}", serving.client_ca));
+    fs::write(&config, KUBELET.replace("@ROOT@", &folder.display().to_string()).replace("@SOCKET@", &socket.display().to_string()).replace("@CGROUP@", cgroup_root).replace("@CLIENTS@", &clients) + &tls)?;
     Peer::start(
         "kubelet",
         folder,
@@ -273,13 +334,29 @@ failSwapOn: false
 makeIPTablesUtilChains: false
 containerRuntimeEndpoint: "unix://@SOCKET@"
 podLogsDir: "@ROOT@/pod-logs"
-authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
+authentication: {anonymous: {enabled: true}, webhook: {enabled: false}@CLIENTS@}
 authorization: {mode: AlwaysAllow}
 registerNode: true
 evictionHard: {}
 imageGCHighThresholdPercent: 100
 serializeImagePulls: false
 "#;
+
+/// An archive of an image with one program: a copy of `pod-app` called `program`.
+pub fn image_archive(folder: &Path, name: &str, program: &str) -> Result<PathBuf> {
+    let own = folder.join(program);
+    fs::copy(bin_dir().join("pod-app"), &own).context("copy pod-app")?;
+    let output = folder.join(format!("{program}.tar"));
+    let done = Command::new(bin_dir().join("podwire"))
+        .args(["image", "build", "--name", name, "--output"])
+        .arg(&output)
+        .arg(&own)
+        .output()?;
+    if !done.status.success() {
+        bail!("image build: {}", String::from_utf8_lossy(&done.stderr));
+    }
+    Ok(output)
+}
 
 fn connects(port: u16) -> Result<(), String> {
     TcpStream::connect(("127.0.0.1", port)).map(|_| ()).map_err(|error| error.to_string())
@@ -304,7 +381,7 @@ fn http_ok(port: u16, path: &str) -> Result<(), String> {
 fn run(command: &mut Command) -> Result<()> {
     let done = command.output().with_context(|| format!("run {:?}", command.get_program()))?;
     if !done.status.success() {
-        anyhow::bail!("{:?}: {}", command.get_program(), String::from_utf8_lossy(&done.stderr));
+        bail!("{:?}: {}", command.get_program(), String::from_utf8_lossy(&done.stderr));
     }
     Ok(())
 }
