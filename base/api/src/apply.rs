@@ -180,20 +180,19 @@ fn checked(kind: &Kind, patch: &Value) -> Result<Value, ApplyError> {
     }
     let unknown =
         crate::strict::conform(kind, &mut patch.clone()).map_err(|e| ApplyError::Typed(e.to_string()))?;
-    if !unknown.is_empty() {
-        let lines: Vec<String> = unknown
-            .iter()
-            .map(|u| u.trim_start_matches("unknown field \"").trim_end_matches('"'))
-            .map(|path| format!(".{path}: field not declared in schema"))
-            .collect();
+    let named = unknown.iter().map(|u| u.trim_start_matches("unknown field \"").trim_end_matches('"'));
+    let mut lines: Vec<String> = named.map(|path| format!(".{path}: field not declared in schema")).collect();
+    lines.extend(typed::duplicates(kind.schema, patch));
+    if !lines.is_empty() {
         let shown =
-            if lines.len() == 1 { lines[0].clone() } else { format!("errors:\n  {}", lines.join("\n  ")) };
+            if lines.len() == 1 { lines.remove(0) } else { format!("errors:\n  {}", lines.join("\n  ")) };
         let text = |key: &str| patch["metadata"][key].as_str().unwrap_or_default();
         return Err(ApplyError::Typed(format!(
-            "failed to create typed patch object ({}/{}; {}, Kind={}): {shown}",
+            "failed to create typed patch object ({}/{}; {}/{}, Kind={}): {shown}",
             text("namespace"),
             text("name"),
-            kind.api_version(),
+            kind.group,
+            kind.version,
             kind.kind
         )));
     }

@@ -6,6 +6,7 @@ mod workload;
 use serde_json::{Map, Value, json};
 
 use crate::Kind;
+use crate::schema::{Cardinality, Field, SchemaRef};
 
 pub(crate) use pod::template as pod_template;
 
@@ -14,6 +15,7 @@ type Object = Map<String, Value>;
 /// Fills in the kind's defaults; the object already has the kind's shape.
 pub fn apply(kind: &Kind, object: &mut Value) {
     let Value::Object(map) = object else { return };
+    declared(kind.schema, map);
     match (kind.group, kind.kind) {
         ("", "Pod") => pod::pod(map),
         ("", "Secret") => set(map, "type", "Opaque"),
@@ -25,14 +27,14 @@ pub fn apply(kind: &Kind, object: &mut Value) {
             set(child(map, "status"), "phase", "Pending");
             let spec = child(map, "spec");
             set(spec, "persistentVolumeReclaimPolicy", "Retain");
-            set(spec, "volumeMode", "Filesystem");
+            absent(spec, "volumeMode", "Filesystem");
             if let Some(Value::Object(host)) = spec.get_mut("hostPath") {
                 absent(host, "type", "");
             }
         }
         ("", "PersistentVolumeClaim") => {
             set(child(map, "status"), "phase", "Pending");
-            set(child(map, "spec"), "volumeMode", "Filesystem");
+            absent(child(map, "spec"), "volumeMode", "Filesystem");
         }
         ("", "LimitRange") => each(child(map, "spec"), "limits", limit),
         ("", "PodTemplate") => pod::template(child(map, "template")),
@@ -44,12 +46,41 @@ pub fn apply(kind: &Kind, object: &mut Value) {
             absent(port, "protocol", "TCP");
         }),
         ("networking.k8s.io", _) => networking(kind, map),
-        ("scheduling.k8s.io", "PriorityClass") => set(map, "preemptionPolicy", "PreemptLowerPriority"),
+        ("scheduling.k8s.io", "PriorityClass") => absent(map, "preemptionPolicy", "PreemptLowerPriority"),
         ("rbac.authorization.k8s.io", _) => rbac(map),
         ("resource.k8s.io", _) => resource(kind, map),
         ("autoscaling", "HorizontalPodAutoscaler") => absent(child(map, "spec"), "minReplicas", 1),
         ("authentication.k8s.io", "TokenRequest") => absent(child(map, "spec"), "expirationSeconds", 3600),
         _ => {}
+    }
+}
+
+/// Defaults that the schema itself declares, in every message of the object.
+fn declared(schema: SchemaRef, map: &mut Object) {
+    for field in schema.fields {
+        if !field.default.is_empty() && field.cardinality == Cardinality::One {
+            let given = map.get(field.name).is_some_and(|v| !v.is_null() && (field.is_pointer() || v != ""));
+            let value = serde_json::from_str::<Value>(field.default).unwrap_or(Value::Null);
+            let zero = value == "" || value == false || value == 0;
+            if !given && (field.is_pointer() || !zero) && !value.is_null() {
+                map.insert(field.name.to_owned(), value);
+            }
+        }
+    }
+    for (name, value) in map.iter_mut() {
+        let Some(inner) = schema.field(name).and_then(Field::message) else { continue };
+        match value {
+            Value::Object(entries)
+                if schema.field(name).is_some_and(|f| f.cardinality == Cardinality::Map) =>
+            {
+                entries.values_mut().filter_map(Value::as_object_mut).for_each(|o| declared(inner, o));
+            }
+            Value::Object(child) => declared(inner, child),
+            Value::Array(items) => {
+                items.iter_mut().filter_map(Value::as_object_mut).for_each(|o| declared(inner, o))
+            }
+            _ => {}
+        }
     }
 }
 
@@ -116,7 +147,7 @@ fn service(map: &mut Object) {
     if text(spec, "sessionAffinity") == "ClientIP" {
         let config = child(child(spec, "sessionAffinityConfig"), "clientIP");
         absent(config, "timeoutSeconds", 10800);
-    } else {
+    } else if text(spec, "sessionAffinity") == "None" {
         spec.remove("sessionAffinityConfig");
     }
     set(spec, "type", "ClusterIP");
@@ -134,7 +165,7 @@ fn service(map: &mut Object) {
         set(spec, "externalTrafficPolicy", "Cluster");
     }
     if matches!(kind.as_str(), "NodePort" | "LoadBalancer" | "ClusterIP") {
-        set(spec, "internalTrafficPolicy", "Cluster");
+        absent(spec, "internalTrafficPolicy", "Cluster");
     }
     if kind == "LoadBalancer" {
         absent(spec, "allocateLoadBalancerNodePorts", true);
@@ -156,15 +187,15 @@ fn limit(item: &mut Object) {
 fn storage(kind: &Kind, map: &mut Object) {
     match kind.kind {
         "StorageClass" => {
-            set(map, "reclaimPolicy", "Delete");
-            set(map, "volumeBindingMode", "Immediate");
+            absent(map, "reclaimPolicy", "Delete");
+            absent(map, "volumeBindingMode", "Immediate");
         }
         "CSIDriver" => {
             let spec = child(map, "spec");
             absent(spec, "attachRequired", true);
             absent(spec, "podInfoOnMount", false);
             absent(spec, "storageCapacity", false);
-            set(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+            absent(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
             absent(spec, "volumeLifecycleModes", json!(["Persistent"]));
             absent(spec, "requiresRepublish", false);
             absent(spec, "seLinuxMount", false);
@@ -178,7 +209,7 @@ fn networking(kind: &Kind, map: &mut Object) {
         "NetworkPolicy" => {
             let spec = child(map, "spec");
             for side in ["ingress", "egress"] {
-                each(spec, side, |rule| each(rule, "ports", |port| set(port, "protocol", "TCP")));
+                each(spec, side, |rule| each(rule, "ports", |port| absent(port, "protocol", "TCP")));
             }
             let egress = spec.get("egress").and_then(Value::as_array).is_some_and(|e| !e.is_empty());
             absent(

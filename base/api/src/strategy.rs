@@ -21,6 +21,9 @@ pub fn prepare_create(kind: &Kind, object: &mut Value) {
     }
     match (kind.group, kind.kind) {
         ("", "Pod") => {
+            if map["spec"]["terminationGracePeriodSeconds"].as_i64().is_some_and(|s| s < 0) {
+                child(map, "spec").insert("terminationGracePeriodSeconds".to_owned(), json!(1));
+            }
             let class = pod_qos(&map["spec"]);
             map.insert("status".to_owned(), json!({"phase": "Pending", "qosClass": class}));
             gated_condition(map);

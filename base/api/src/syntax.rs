@@ -83,6 +83,27 @@ fn subdomain(value: &str, too_long: fn(usize) -> String) -> Vec<String> {
     out
 }
 
+/// Complaints about a DNS search domain, which may have underscores.
+pub fn dns_search(value: &str) -> Vec<String> {
+    let plain: String = value
+        .split('.')
+        .map(|label| label.strip_prefix('_').unwrap_or(label).replace('_', "-"))
+        .collect::<Vec<_>>()
+        .join(".");
+    let mut out = Vec::new();
+    if value.len() > 253 {
+        out.push(max_length(253));
+    }
+    if !matches_subdomain(&plain) {
+        out.push(pattern(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character",
+            "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*",
+            &["example.com"],
+        ));
+    }
+    out
+}
+
 /// Complaints about a DNS-1035 label (service names).
 pub fn dns_1035_label(value: &str) -> Vec<String> {
     let mut out = Vec::new();

@@ -13,7 +13,7 @@ use columns::{Cell, Column};
 /// `columnDefinitions` of a Table for the kind.
 pub fn columns(kind: &Kind) -> Value {
     let definitions = columns::of(kind).iter().map(|column| {
-        let named = matches!(column.cell, Cell::Name);
+        let named = column.name == "Name";
         json!({
             "name": column.name,
             "type": column.kind,

@@ -148,17 +148,17 @@ fn intersection(a: &Node, b: &Node) -> Node {
 }
 
 fn paths(node: &Node, prefix: &str, out: &mut Vec<String>) {
+    // Members of a level come before what lies below it.
+    for (key, _) in children(node).filter(|(_, below)| is_member(below)) {
+        out.push(format!("{prefix}{}", element(key)));
+    }
     for (key, below) in children(node) {
-        let here = format!("{prefix}{}", element(key));
-        if is_member(below) {
-            out.push(here.clone());
-        }
-        paths(below, &here, out);
+        paths(below, &format!("{prefix}{}", element(key)), out);
     }
 }
 
 /// One path element: `.name`, `[name="a"]` or `[="x"]`.
-fn element(key: &str) -> String {
+pub(super) fn element(key: &str) -> String {
     let (kind, rest) = key.split_at(key.len().min(2));
     match kind {
         "f:" => format!(".{rest}"),
@@ -200,6 +200,6 @@ mod tests {
         assert_eq!(rest.into_json(), json!({"f:c": {}}));
         assert_eq!(a.intersection(&set(json!({"f:a": {}, "f:x": {}}))).into_json(), json!({"f:a": {}}));
         let paths = set(json!({"f:l": {"k:{\"name\":\"a\"}": {"f:image": {}}, "v:\"x\"": {}}})).paths();
-        assert_eq!(paths, [".l[name=\"a\"].image", ".l[=\"x\"]"]);
+        assert_eq!(paths, [".l[=\"x\"]", ".l[name=\"a\"].image"]);
     }
 }

@@ -163,7 +163,7 @@ fn containers_merge_by_name() {
             .map(|c| c["name"].as_str().unwrap().to_owned())
             .collect::<Vec<_>>()
     };
-    assert_eq!(names(&more), ["s", "a", "b"]);
+    assert_eq!(names(&more), ["a", "b", "s"]);
     let less = server_side(
         pods,
         Some(&more),
@@ -172,7 +172,7 @@ fn containers_merge_by_name() {
         false,
     )
     .unwrap();
-    assert_eq!(names(&less), ["s", "b"]);
+    assert_eq!(names(&less), ["b", "s"]);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn bad_patches_are_refused() {
     let unknown = apply_as(None, json!({"dataa": {}}), "m", false).unwrap_err();
     assert_eq!(
         unknown.to_string(),
-        "failed to create typed patch object (d/c; v1, Kind=ConfigMap): .dataa: field not declared in schema"
+        "failed to create typed patch object (d/c; /v1, Kind=ConfigMap): .dataa: field not declared in schema"
     );
     assert!(matches!(
         apply_as(None, json!({"apiVersion": "v2"}), "m", false),

@@ -1,6 +1,6 @@
 //! Comparing, merging and pruning objects along their schema.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::{Map, Value, json};
 
@@ -194,27 +194,69 @@ fn merge_value(shape: Shape, live: &Value, config: &Value) -> Value {
             }
             Value::Object(out)
         }
-        (Shape::Keyed(_) | Shape::Distinct, Value::Array(old), Value::Array(_)) => {
-            let olds = entries(shape, live);
-            let news = entries(shape, config);
-            let place = |key: &str| olds.iter().position(|(k, ..)| k == key);
-            let mut others = olds.iter().filter(|(k, ..)| !news.iter().any(|(n, ..)| n == k)).peekable();
-            let mut out = Vec::with_capacity(old.len() + news.len());
-            for (key, below, value) in &news {
-                let at = place(key);
-                while let Some((other, _, kept)) = others.peek() {
-                    if at.is_none_or(|a| place(other).is_none_or(|o| o > a)) {
-                        break;
-                    }
-                    out.push((*kept).clone());
-                    others.next();
-                }
-                out.push(at.map_or_else(|| (*value).clone(), |a| merge_value(*below, olds[a].2, value)));
-            }
-            out.extend(others.map(|(_, _, kept)| (*kept).clone()));
-            Value::Array(out)
+        (Shape::Keyed(_) | Shape::Distinct, Value::Array(_), Value::Array(_)) => {
+            Value::Array(merge_lists(&entries(shape, live), &entries(shape, config)))
         }
         _ => config.clone(),
+    }
+}
+
+type Item<'a> = (String, Shape, &'a Value);
+
+/// Merges two lists: the configuration's order holds for its items, items only the live list has stay in front of
+/// what follows them there.
+fn merge_lists(olds: &[Item<'_>], news: &[Item<'_>]) -> Vec<Value> {
+    let old_of = |key: &str| olds.iter().find(|(k, ..)| k == key);
+    let is_new = |key: &str| news.iter().any(|(k, ..)| k == key);
+    let mut shared: VecDeque<&str> =
+        news.iter().map(|(k, ..)| k.as_str()).filter(|k| old_of(k).is_some()).collect();
+    let mut out = Vec::with_capacity(olds.len() + news.len());
+    let (mut l, mut r) = (0, 0);
+    while l < olds.len() || r < news.len() {
+        if let (Some((old, ..)), Some((new, ..))) = (olds.get(l), news.get(r)) {
+            let waits = shared.front().is_some_and(|next| next != old);
+            if old != new && is_new(old) && waits {
+                l += 1;
+                continue;
+            }
+        }
+        if let Some((key, _, value)) = olds.get(l) {
+            if !is_new(key) {
+                out.push((*value).clone());
+                l += 1;
+                continue;
+            }
+            if news[..r].iter().any(|(k, ..)| k == key) || news.get(r).is_some_and(|(k, ..)| k == key) {
+                l += 1;
+            }
+        }
+        if let Some((key, shape, value)) = news.get(r) {
+            out.push(
+                old_of(key).map_or_else(|| (*value).clone(), |(_, _, old)| merge_value(*shape, old, value)),
+            );
+            r += 1;
+            if shared.front() == Some(&key.as_str()) {
+                shared.pop_front();
+            }
+        }
+    }
+    out
+}
+
+/// Complaints about items of a configuration that have the same key.
+pub(super) fn duplicates(schema: SchemaRef, config: &Value) -> Vec<String> {
+    let mut out = Vec::new();
+    duplicates_in(Shape::Struct(schema), config, "", &mut out);
+    out
+}
+
+fn duplicates_in(shape: Shape, value: &Value, path: &str, out: &mut Vec<String>) {
+    let items = entries(shape, value);
+    for (i, (key, below, value)) in items.iter().enumerate() {
+        if items[..i].iter().any(|(k, ..)| k == key) {
+            out.push(format!("{path}: duplicate entries for key {}", super::set::element(key)));
+        }
+        duplicates_in(*below, value, &format!("{path}{}", super::set::element(key)), out);
     }
 }
 
@@ -230,11 +272,15 @@ fn remove_parts(shape: Shape, value: &mut Value, given_up: &Node, owned: &Node) 
         let Some(given) = Set::below(given_up, key) else { return false };
         let kept = Set::below(owned, key);
         let named = key.starts_with("f:") || given.is_empty() || given.contains_key(".");
-        if kept.is_none() && named {
+        // A field stays when anything below it is owned, an item only when it is owned itself.
+        let owned_here =
+            kept.as_ref().is_some_and(|k| key.starts_with("f:") || k.is_empty() || k.contains_key("."));
+        if named && !owned_here {
             return true;
         }
+        let hollow = is_hollow(Some(child));
         remove_parts(below, child, &given, kept.as_ref().unwrap_or(&nothing));
-        false
+        !hollow && is_hollow(Some(child))
     };
     match (shape, value) {
         (Shape::Struct(schema), Value::Object(map)) => {

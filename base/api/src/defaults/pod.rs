@@ -135,21 +135,34 @@ fn volume(volume: &mut Object) {
             }
         });
     }
-    if let Some(Value::Object(ephemeral)) = volume.get_mut("ephemeral") {
-        set(child(child(ephemeral, "volumeClaimTemplate"), "spec"), "volumeMode", "Filesystem");
-    }
-    if let Some(Value::Object(iscsi)) = volume.get_mut("iscsi") {
-        set(iscsi, "iscsiInterface", "default");
+    if let Some(Value::Object(ephemeral)) = volume.get_mut("ephemeral")
+        && let Some(Value::Object(template)) = ephemeral.get_mut("volumeClaimTemplate")
+    {
+        absent(child(template, "spec"), "volumeMode", "Filesystem");
     }
 }
 
-/// Whether an image without digest has the tag `latest`, said or unsaid.
+/// Whether an image has the tag `latest`, said or unsaid; a digest says enough, a broken reference nothing.
 fn wants_latest(image: &str) -> bool {
-    if image.contains('@') {
-        return false;
-    }
-    let name = image.rsplit('/').next().unwrap_or(image);
-    name.split_once(':').is_none_or(|(_, tag)| tag == "latest")
+    let (name, digest) = image.split_once('@').map_or((image, false), |(name, _)| (name, true));
+    let last = name.rsplit('/').next().unwrap_or(name);
+    let (path, tag) = match last.split_once(':') {
+        Some((_, tag)) => (&name[..name.len() - tag.len() - 1], Some(tag)),
+        None => (name, None),
+    };
+    let host = path.split_once('/').filter(|(first, _)| first.contains(['.', ':']) || *first == "localhost");
+    let repository = host.map_or(path, |(_, rest)| rest);
+    let word = |part: &str| {
+        let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+        let bytes = part.as_bytes();
+        edge(bytes.first())
+            && edge(bytes.last())
+            && bytes
+                .iter()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'_' | b'-'))
+    };
+    let well_formed = repository.split('/').all(word);
+    well_formed && tag.map_or(!digest, |t| t == "latest")
 }
 
 fn requests_from_limits(container: &mut Object) {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Object, absent, child, pod_template, set, text};
+use super::{Object, absent, child, each, pod_template, set, text};
 use crate::Kind;
 
 pub(super) fn apply(kind: &Kind, map: &mut Object) {
@@ -33,6 +33,9 @@ pub(super) fn apply(kind: &Kind, map: &mut Object) {
 pub(super) fn replication_controller(map: &mut Object) {
     let spec = child(map, "spec");
     absent(spec, "replicas", 1);
+    if !spec.get("template").is_some_and(Value::is_object) {
+        return;
+    }
     let labels = child(child(spec, "template"), "metadata").get("labels").cloned();
     if let Some(labels) = labels {
         absent(spec, "selector", labels);
@@ -86,8 +89,11 @@ fn stateful_set(map: &mut Object) {
         && let Some(Value::Object(rolling)) = strategy.get_mut("rollingUpdate")
     {
         absent(rolling, "partition", 0);
-        absent(rolling, "maxUnavailable", 1);
     }
+    each(spec, "volumeClaimTemplates", |claim| {
+        absent(child(claim, "spec"), "volumeMode", "Filesystem");
+        set(child(claim, "status"), "phase", "Pending");
+    });
     let retention = child(spec, "persistentVolumeClaimRetentionPolicy");
     set(retention, "whenDeleted", "Retain");
     set(retention, "whenScaled", "Retain");

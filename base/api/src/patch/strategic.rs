@@ -266,7 +266,12 @@ fn ordered(
         _ => {}
     }
     if let Some(Value::Array(items)) = original.get_mut(list) {
-        *items = arrange(std::mem::take(items), order, before.as_deref().unwrap_or_default(), key);
+        let mut places = before.unwrap_or_default();
+        if places.iter().any(|was| !items.iter().any(|item| same(item, was, key))) {
+            // Upstream deletes in place, so that what is added takes the places of what went.
+            places = items.iter().take(places.len()).cloned().collect();
+        }
+        *items = arrange(std::mem::take(items), order, &places, key);
     }
     Ok(())
 }

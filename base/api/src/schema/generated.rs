@@ -1789,11 +1789,11 @@ f("preferAvoidPods",1,0,M(329),List,E|LA,&[],"",""),
 ];
 #[rustfmt::skip]
 static F166: &[Field] = &[
-f("cachingMode",3,0,T::Str,One,P|E,&[],"",""),
+f("cachingMode",3,0,T::Str,One,P|E,&[],"","\"ReadWrite\""),
 f("diskName",1,0,T::Str,One,R,&[],"",""),
 f("diskURI",2,0,T::Str,One,R,&[],"",""),
 f("fsType",4,0,T::Str,One,P|E,&[],"","\"ext4\""),
-f("kind",6,0,T::Str,One,P|E,&[],"",""),
+f("kind",6,0,T::Str,One,P|E,&[],"","\"Shared\""),
 f("readOnly",5,0,T::Bool,One,P|E,&[],"","false"),
 ];
 #[rustfmt::skip]

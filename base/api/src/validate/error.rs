@@ -115,6 +115,17 @@ impl Bad for &Value {
     }
 }
 
+/// A struct printed with the names and order of upstream's internal type.
+pub(super) struct Internal<'a>(pub(super) &'a Value, pub(super) &'static [(&'static str, &'static str)]);
+
+impl Bad for Internal<'_> {
+    fn show(&self) -> String {
+        let fields: Vec<String> =
+            self.1.iter().map(|(go, json)| format!("\"{go}\":{}", self.0[*json])).collect();
+        format!("{{{}}}", fields.join(","))
+    }
+}
+
 /// Collects complaints.
 #[derive(Debug, Default)]
 pub(super) struct Errors(Vec<FieldError>);
@@ -165,7 +176,11 @@ impl Errors {
     }
 
     pub(super) fn not_found(&mut self, path: &Path<'_>, value: impl Bad) {
-        self.push(Cause::NotFound, path, Some(value.show()), "");
+        self.not_found_because(path, value, "");
+    }
+
+    pub(super) fn not_found_because(&mut self, path: &Path<'_>, value: impl Bad, detail: &str) {
+        self.push(Cause::NotFound, path, Some(value.show()), detail);
     }
 
     pub(super) fn not_supported(&mut self, path: &Path<'_>, value: impl Bad, supported: &[&str]) {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::error::{Errors, list, text};
+use super::error::{Bad, Errors, list, text};
 use crate::Kind;
 use crate::path::Path;
 use crate::syntax;
@@ -28,8 +28,9 @@ pub fn object_name(kind: &Kind, name: &str) -> Vec<String> {
 
 /// Complaints about a `generateName` prefix: a trailing dash is fine, as random characters follow.
 pub fn generate_name(kind: &Kind, prefix: &str) -> Vec<String> {
-    let completed = match prefix.strip_suffix('-') {
-        Some(rest) => format!("{rest}a"),
+    // Upstream replaces the dash and the character before it.
+    let completed = match prefix.strip_suffix('-').and_then(|rest| rest.char_indices().next_back()) {
+        Some((at, _)) => format!("{}a", &prefix[..at]),
         None => prefix.to_owned(),
     };
     object_name(kind, &completed)
@@ -86,6 +87,20 @@ pub(super) fn annotations(annotations: &Value, path: &Path<'_>, errors: &mut Err
     }
 }
 
+/// Owner references in the order upstream prints their fields.
+struct Owners<'a>(&'a Value);
+
+impl Bad for Owners<'_> {
+    fn show(&self) -> String {
+        let order = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+        let one = |owner: &Value| {
+            let given = order.iter().filter(|k| !owner[**k].is_null());
+            format!("{{{}}}", given.map(|k| format!("\"{k}\":{}", owner[*k])).collect::<Vec<_>>().join(","))
+        };
+        format!("[{}]", list(self.0).iter().map(one).collect::<Vec<_>>().join(","))
+    }
+}
+
 fn owners(owners: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut controller: Option<String> = None;
     for owner in list(owners) {
@@ -108,7 +123,7 @@ fn owners(owners: &Value, path: &Path<'_>, errors: &mut Errors) {
                     let words = format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"
                     );
-                    errors.invalid(path, owners, &words);
+                    errors.invalid(path, Owners(owners), &words);
                 }
                 None => controller = Some(name),
             }
@@ -117,12 +132,12 @@ fn owners(owners: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn finalizers(finalizers: &Value, path: &Path<'_>, errors: &mut Errors) {
-    for finalizer in list(finalizers) {
+    for (i, finalizer) in list(finalizers).iter().enumerate() {
         errors.all_invalid(path, text(finalizer), syntax::qualified_name(text(finalizer)));
         let standard = ["orphan", "foregroundDeletion", "kubernetes"];
         if !text(finalizer).contains('/') && !standard.contains(&text(finalizer)) {
             errors.invalid(
-                path,
+                &path.index(i),
                 text(finalizer),
                 "name is neither a standard finalizer name nor is it fully qualified",
             );

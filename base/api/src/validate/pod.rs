@@ -10,7 +10,7 @@ mod volume;
 
 use serde_json::Value;
 
-use super::error::{Errors, list, text};
+use super::error::{Errors, Internal, list, text};
 use super::meta;
 use crate::path::Path;
 use crate::syntax;
@@ -18,6 +18,12 @@ use crate::syntax;
 pub(super) use probe::port_or_name;
 pub(super) use resources::resource_name;
 pub(super) use update::{update, update_ephemeral, update_resize, update_status};
+
+const CLAIM: &[(&str, &str)] = &[
+    ("Name", "name"),
+    ("ResourceClaimName", "resourceClaimName"),
+    ("ResourceClaimTemplateName", "resourceClaimTemplateName"),
+];
 
 /// A pod object.
 pub(super) fn pod(object: &Value, errors: &mut Errors) {
@@ -34,6 +40,20 @@ pub(super) fn pod(object: &Value, errors: &mut Errors) {
                 if port["containerPort"].as_i64().unwrap_or(0) != host {
                     let words = "must match `containerPort` when `hostNetwork` is true";
                     errors.invalid(&ports.index(j).child("hostPort"), host, words);
+                }
+            }
+        }
+    }
+    if text(&given["serviceAccountName"]).is_empty() {
+        let volumes = path.child("volumes");
+        for (i, volume) in list(&given["volumes"]).iter().enumerate() {
+            let here = volumes.index(i);
+            let projected = here.child("projected");
+            let sources = projected.child("sources");
+            for (j, source) in list(&volume["projected"]["sources"]).iter().enumerate() {
+                if source["serviceAccountToken"].is_object() {
+                    let words = "must not be specified when serviceAccountName is not set";
+                    errors.forbidden(&sources.index(j).child("serviceAccountToken"), words);
                 }
             }
         }
@@ -74,6 +94,8 @@ pub(super) fn spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     context.containers(&path.child("containers"), errors);
     context.init_containers(&path.child("initContainers"), errors);
     context.ephemeral_containers(&path.child("ephemeralContainers"), errors);
+    let claims: Vec<&str> = list(&spec["resourceClaims"]).iter().map(|c| text(&c["name"])).collect();
+    resources::of_pod(spec, &claims, &path.child("resources"), errors);
     errors.one_of(&path.child("restartPolicy"), &spec["restartPolicy"], &["Always", "OnFailure", "Never"]);
     let policies = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
     errors.one_of(&path.child("dnsPolicy"), &spec["dnsPolicy"], &policies);
@@ -96,8 +118,10 @@ pub(super) fn spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     if spec["overhead"].is_object() {
         resources::amounts(&spec["overhead"], &path.child("overhead").child("limits"), errors);
     }
-    if spec["os"].is_object() {
-        errors.one_of(&path.child("os").child("name"), &spec["os"]["name"], &["linux", "windows"]);
+    match text(&spec["os"]["name"]) {
+        "" if spec["os"].is_object() => errors.required(&path.child("os").child("name"), ""),
+        "" | "linux" | "windows" => {}
+        other => errors.not_supported(&path.child("os"), other, &["linux", "windows"]),
     }
 }
 
@@ -116,6 +140,18 @@ fn names(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         if !value.is_empty() || spec[field].is_string() && field == "runtimeClassName" {
             errors.all_invalid(&path.child(field), value, rule(value));
         }
+    }
+    if let Some(name) = spec["hostnameOverride"].as_str() {
+        let here = path.child("hostnameOverride");
+        for (field, words) in [("setHostnameAsFQDN", "setHostnameAsFQDN"), ("hostNetwork", "hostNetwork")] {
+            if spec[field] == true {
+                errors.forbidden(&here, &format!("may not be specified when {words} is true"));
+            }
+        }
+        if name.len() > 64 {
+            errors.too_long(&here, 64);
+        }
+        errors.all_invalid(&here, name, syntax::dns_subdomain(name));
     }
     if let Some(seconds) = spec["activeDeadlineSeconds"].as_i64()
         && !(1..=i64::from(i32::MAX)).contains(&seconds)
@@ -145,14 +181,14 @@ fn claims(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
             (Some(_), Some(_)) => {
                 errors.invalid(
                     &here,
-                    claim,
+                    Internal(claim, CLAIM),
                     "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified",
                 );
             }
             (None, None) => {
                 errors.invalid(
                     &here,
-                    claim,
+                    Internal(claim, CLAIM),
                     "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
                 );
             }
@@ -206,8 +242,8 @@ fn dns_config(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     let here = path.child("searches");
     for (i, search) in searches.iter().enumerate().filter(|(_, s)| text(s) != ".") {
-        let name = text(search).trim_end_matches('.').replace('_', "a");
-        errors.all_invalid(&here.index(i), text(search), syntax::dns_subdomain(&name));
+        let name = text(search).trim_end_matches('.');
+        errors.all_invalid(&here.index(i), name, syntax::dns_search(name));
     }
     let here = path.child("options");
     for (i, _) in list(&config["options"]).iter().enumerate().filter(|(_, o)| text(&o["name"]).is_empty()) {

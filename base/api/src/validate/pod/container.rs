@@ -21,6 +21,8 @@ const ENV_FIELDS: &[&str] = &[
     "status.podIPs",
 ];
 
+const RESTART: &[&str] = &["Always", "Never", "OnFailure"];
+
 /// What containers are judged against: their pod.
 pub(super) struct Context<'a> {
     pub(super) spec: &'a Value,
@@ -43,11 +45,7 @@ impl Context<'_> {
             }
             self.hooks(container, &here, errors);
             if !container["restartPolicy"].is_null() {
-                errors.one_of(
-                    &here.child("restartPolicy"),
-                    &container["restartPolicy"],
-                    &["Always", "OnFailure", "Never"],
-                );
+                errors.one_of(&here.child("restartPolicy"), &container["restartPolicy"], RESTART);
             }
         }
         host_ports(containers, path, errors);
@@ -59,11 +57,7 @@ impl Context<'_> {
             let here = path.index(i);
             self.common(container, &here, errors);
             if !container["restartPolicy"].is_null() {
-                errors.one_of(
-                    &here.child("restartPolicy"),
-                    &container["restartPolicy"],
-                    &["Always", "OnFailure", "Never"],
-                );
+                errors.one_of(&here.child("restartPolicy"), &container["restartPolicy"], RESTART);
             }
             let name = text(&container["name"]);
             if names.contains(&name) {
@@ -133,6 +127,7 @@ impl Context<'_> {
         env(&container["env"], &path.child("env"), errors);
         env_from(&container["envFrom"], &path.child("envFrom"), errors);
         self.mounts(container, &path.child("volumeMounts"), errors);
+        self.devices(container, &path.child("volumeDevices"), errors);
         errors.one_of(
             &path.child("imagePullPolicy"),
             &container["imagePullPolicy"],
@@ -140,6 +135,7 @@ impl Context<'_> {
         );
         let claims: Vec<&str> = list(&self.spec["resourceClaims"]).iter().map(|c| text(&c["name"])).collect();
         resources::requirements(&container["resources"], &claims, &path.child("resources"), errors);
+        resize_policy(container, self.spec, &path.child("resizePolicy"), errors);
         let host_users = self.spec["hostUsers"] != false;
         security::container(
             &container["securityContext"],
@@ -157,6 +153,10 @@ impl Context<'_> {
             if handler.is_object() {
                 probe::handler(handler, grace, &lifecycle.child(hook), errors);
             }
+        }
+        if !container["lifecycle"]["stopSignal"].is_null() && self.spec["os"].is_null() {
+            let words = "may not be set for containers with empty `spec.os.name`";
+            errors.forbidden(&lifecycle.child("stopSignal"), words);
         }
         for (field, once) in [("livenessProbe", true), ("readinessProbe", false), ("startupProbe", true)] {
             if container[field].is_object() {
@@ -193,6 +193,70 @@ impl Context<'_> {
                 errors.invalid(&here.child("subPathExpr"), text(&mount["subPathExpr"]), words);
             }
             propagation(mount, container, &path.child("mountPropagation"), errors);
+            recursive(mount, &path.child("recursiveReadOnly"), errors);
+        }
+    }
+
+    fn devices(&self, container: &Value, path: &Path<'_>, errors: &mut Errors) {
+        let devices = list(&container["volumeDevices"]);
+        for (i, device) in devices.iter().enumerate() {
+            let here = path.index(i);
+            let (name, target) = (text(&device["name"]), text(&device["devicePath"]));
+            let volume = list(&self.spec["volumes"]).iter().find(|v| text(&v["name"]) == name);
+            if name.is_empty() {
+                errors.required(&here.child("name"), "");
+            }
+            if devices[..i].iter().any(|d| text(&d["name"]) == name) {
+                errors.invalid(&here.child("name"), name, "must be unique");
+            }
+            match volume.filter(|_| self.volumes.contains(name)) {
+                None => errors.not_found(&here.child("name"), name),
+                Some(v) if v["persistentVolumeClaim"].is_null() && v["ephemeral"].is_null() => {
+                    let words = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
+                    errors.invalid(&here.child("name"), name, words);
+                }
+                Some(_) => {}
+            }
+            if target.is_empty() {
+                errors.required(&here.child("devicePath"), "");
+            }
+            if devices[..i].iter().any(|d| text(&d["devicePath"]) == target) {
+                errors.invalid(&here.child("devicePath"), target, "must be unique");
+            }
+            if list(&container["volumeMounts"]).iter().any(|m| text(&m["name"]) == name) {
+                errors.invalid(&here.child("name"), name, "must not already exist in volumeMounts");
+            }
+        }
+    }
+}
+
+fn recursive(mount: &Value, path: &Path<'_>, errors: &mut Errors) {
+    match mount["recursiveReadOnly"].as_str() {
+        None | Some("Disabled") => {}
+        Some("Enabled" | "IfPossible") => {
+            if mount["readOnly"] != true {
+                errors.forbidden(path, "may only be specified when readOnly is true");
+            }
+            if mount["mountPropagation"].as_str().is_some_and(|p| p != "None") {
+                errors
+                    .forbidden(path, "may only be specified when mountPropagation is None or not specified");
+            }
+        }
+        Some(other) => errors.not_supported(path, other, &["Disabled", "Enabled", "IfPossible"]),
+    }
+}
+
+fn resize_policy(container: &Value, spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let policies = list(&container["resizePolicy"]);
+    for (i, policy) in policies.iter().enumerate() {
+        if policies[..i].iter().any(|p| p["resourceName"] == policy["resourceName"]) {
+            errors.duplicate(&path.index(i), text(&policy["resourceName"]));
+        }
+        errors.one_of(path, &policy["resourceName"], &["cpu", "memory"]);
+        errors.one_of(path, &policy["restartPolicy"], &["NotRequired", "RestartContainer"]);
+        if spec["restartPolicy"] == "Never" && policy["restartPolicy"] != "NotRequired" {
+            let words = "must be 'NotRequired' when pod `restartPolicy` is 'Never'";
+            errors.invalid(path, text(&policy["restartPolicy"]), words);
         }
     }
 }

@@ -81,6 +81,15 @@ pub(super) fn amounts(amounts: &Value, path: &Path<'_>, errors: &mut Errors) {
         if quantity.is_negative() {
             errors.invalid(&here, text(amount), "must be greater than or equal to 0");
         }
+        if let Some(size) = name.strip_prefix("hugepages-").and_then(|s| Quantity::parse(s).ok())
+            && (size.value() <= 0 || quantity.value() % size.value() != 0)
+        {
+            errors.invalid(
+                &here,
+                text(amount),
+                &format!("{quantity} is not positive integer multiple of {name}"),
+            );
+        }
         if is_extended(name) && !quantity.is_integer() {
             errors.invalid(&here, text(amount), "must be an integer");
         }
@@ -116,11 +125,20 @@ pub(super) fn requirements(resources: &Value, claims: &[&str], path: &Path<'_>, 
     for (i, claim) in given.iter().enumerate() {
         let name = text(&claim["name"]);
         if name.is_empty() {
-            errors.required(&here.index(i).child("name"), "");
-        } else if given[..i].iter().any(|c| c == claim) {
+            errors.required(&here.index(i), "");
+            continue;
+        }
+        if given[..i].iter().any(|c| c == claim) {
             errors.duplicate(&here.index(i), name);
-        } else if !claims.contains(&name) {
-            errors.not_found(&here.index(i), name);
+        }
+        if !claims.contains(&name) {
+            let known = if claims.is_empty() {
+                " which is empty".to_owned()
+            } else {
+                format!(": {}", claims.join(", "))
+            };
+            let words = format!("must be one of the names in pod.spec.resourceClaims{known}");
+            errors.not_found_because(&here.index(i), name, &words);
         }
     }
     let any = |name: &str| ["limits", "requests"].iter().any(|l| resources[*l].get(name).is_some());
@@ -152,4 +170,52 @@ pub(super) fn field_ref(reference: &Value, in_volume: bool, path: &Path<'_>, err
     {
         errors.not_supported(&path.child("resource"), resource, KNOWN);
     }
+    divisor(reference, resource, path, errors);
+}
+
+fn divisor(reference: &Value, resource: &str, path: &Path<'_>, errors: &mut Errors) {
+    const SIZES: &str = "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei are supported with the";
+    let Some(given) =
+        reference["divisor"].as_str().and_then(|d| Quantity::parse(d).ok()).filter(|d| !d.is_zero())
+    else {
+        return;
+    };
+    let name = resource.split_once('.').map_or("", |(_, name)| name);
+    let (allowed, words) = match name {
+        "cpu" => ("1m 1", "only divisor's values 1m and 1 are supported with the cpu resource".to_owned()),
+        "memory" => (SIZES, format!("only divisor's values {SIZES} memory resource")),
+        "ephemeral-storage" => {
+            (SIZES, format!("only divisor's values {SIZES} local ephemeral storage resource"))
+        }
+        n if is_hugepages(n) => (SIZES, format!("only divisor's values {SIZES} hugepages resource")),
+        _ => return,
+    };
+    let shown = given.to_string();
+    if !allowed.split([' ', ',']).any(|a| a == shown) {
+        errors.invalid(&path.child("divisor"), resource, &words);
+    }
+}
+
+/// Requests and limits of the pod as a whole.
+pub(super) fn of_pod(spec: &Value, claims: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    let resources = &spec["resources"];
+    if !resources.is_object() {
+        return;
+    }
+    if !resources["claims"].is_null() {
+        errors.forbidden(&path.child("claims"), "claims may not be set for Resources at pod-level");
+    }
+    let mut known = resources.clone();
+    for side in ["limits", "requests"] {
+        let here = path.child(side);
+        let Some(amounts) = known.get_mut(side).and_then(Value::as_object_mut) else { continue };
+        amounts.retain(|name, _| {
+            let fine = matches!(name.as_str(), "cpu" | "memory") || is_hugepages(name);
+            if !fine {
+                errors.not_supported(&here.key(name), name.as_str(), &["cpu", "hugepages-", "memory"]);
+            }
+            fine
+        });
+    }
+    requirements(&known, claims, path, errors);
 }

@@ -41,6 +41,9 @@ pub(super) fn tolerations(tolerations: &Value, path: &Path<'_>, errors: &mut Err
                 );
             }
             "Exists" => {}
+            "Lt" | "Gt" => {
+                errors.not_supported(&here.child("operator"), operator, &["Equal", "Exists", "Lt", "Gt"])
+            }
             other => errors.not_supported(&here.child("operator"), other, &["Equal", "Exists"]),
         }
         if !effect.is_empty() && !matches!(effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
@@ -83,14 +86,14 @@ pub(super) fn affinity(affinity: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.required(&terms, "must have at least one node selector term");
         }
         for (i, term) in given.iter().enumerate() {
-            node_term(term, &terms.index(i), errors);
+            node_term(term, true, &terms.index(i), errors);
         }
     }
     let preferred = here.child(PREFERRED);
     for (i, term) in list(&node[PREFERRED]).iter().enumerate() {
         let at = preferred.index(i);
         weight(term, &at, errors);
-        node_term(&term["preference"], &at.child("preference"), errors);
+        node_term(&term["preference"], false, &at.child("preference"), errors);
     }
     for field in ["podAffinity", "podAntiAffinity"] {
         let here = path.child(field);
@@ -114,7 +117,7 @@ fn weight(term: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn node_term(term: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn node_term(term: &Value, values_too: bool, path: &Path<'_>, errors: &mut Errors) {
     let expressions = path.child("matchExpressions");
     for (i, expression) in list(&term["matchExpressions"]).iter().enumerate() {
         let here = expressions.index(i);
@@ -142,7 +145,7 @@ fn node_term(term: &Value, path: &Path<'_>, errors: &mut Errors) {
         let key = text(&expression["key"]);
         errors.all_invalid(&here.child("key"), key, syntax::qualified_name(key));
         let at = here.child("values");
-        for (j, value) in values.iter().enumerate() {
+        for (j, value) in values.iter().enumerate().filter(|_| values_too) {
             errors.all_invalid(&at.index(j), text(value), syntax::label_value(text(value)));
         }
     }
@@ -193,9 +196,6 @@ pub(super) fn spread(constraints: &Value, path: &Path<'_>, errors: &mut Errors) 
         }
         if text(&constraint["topologyKey"]).is_empty() {
             errors.required(&here.child("topologyKey"), "can not be empty");
-        } else {
-            let key = text(&constraint["topologyKey"]);
-            errors.all_invalid(&here.child("topologyKey"), key, syntax::qualified_name(key));
         }
         let when = text(&constraint["whenUnsatisfiable"]);
         if !matches!(when, "DoNotSchedule" | "ScheduleAnyway") {
@@ -204,6 +204,20 @@ pub(super) fn spread(constraints: &Value, path: &Path<'_>, errors: &mut Errors) 
                 when,
                 &["DoNotSchedule", "ScheduleAnyway"],
             );
+        }
+        if let Some(domains) = constraint["minDomains"].as_i64() {
+            if domains <= 0 {
+                errors.invalid(&here.child("minDomains"), domains, "must be greater than zero");
+            }
+            if when != "DoNotSchedule" {
+                let words = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {when}");
+                errors.invalid(&here.child("minDomains"), domains, &words);
+            }
+        }
+        for field in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
+            if let Some(policy) = constraint[field].as_str().filter(|p| !matches!(*p, "Honor" | "Ignore")) {
+                errors.not_supported(&here.child(field), policy, &["Honor", "Ignore"]);
+            }
         }
         let same = |o: &Value| {
             o["topologyKey"] == constraint["topologyKey"]

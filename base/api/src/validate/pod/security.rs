@@ -2,8 +2,24 @@
 
 use serde_json::Value;
 
-use super::super::error::{Errors, list, text};
+use super::super::error::{Errors, Internal, list, text};
 use crate::path::Path;
+
+const CONTEXT: &[(&str, &str)] = &[
+    ("Capabilities", "capabilities"),
+    ("Privileged", "privileged"),
+    ("SELinuxOptions", "seLinuxOptions"),
+    ("WindowsOptions", "windowsOptions"),
+    ("RunAsUser", "runAsUser"),
+    ("RunAsGroup", "runAsGroup"),
+    ("RunAsNonRoot", "runAsNonRoot"),
+    ("ReadOnlyRootFilesystem", "readOnlyRootFilesystem"),
+    ("AllowPrivilegeEscalation", "allowPrivilegeEscalation"),
+    ("ProcMount", "procMount"),
+    ("SeccompProfile", "seccompProfile"),
+    ("AppArmorProfile", "appArmorProfile"),
+];
+const PROFILE: &[(&str, &str)] = &[("Type", "type"), ("LocalhostProfile", "localhostProfile")];
 
 fn id(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     if let Some(number) = value.as_i64()
@@ -27,9 +43,10 @@ pub(super) fn pod(spec: &Value, spec_path: &Path<'_>, errors: &mut Errors) {
         let words = "ShareProcessNamespace and HostPID cannot both be enabled";
         errors.invalid(&path.child("shareProcessNamespace"), &spec["shareProcessNamespace"], words);
     }
-    sysctls(&context["sysctls"], &path.child("sysctls"), errors);
+    sysctls(spec, &path.child("sysctls"), errors);
     enumerated(context, "fsGroupChangePolicy", &["Always", "OnRootMismatch"], &path, errors);
     enumerated(context, "supplementalGroupsPolicy", &["Merge", "Strict"], &path, errors);
+    enumerated(context, "seLinuxChangePolicy", &["Recursive"], &path, errors);
     profiles(context, &path, errors);
     if spec["hostUsers"] == false {
         for (field, shown) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")]
@@ -49,9 +66,9 @@ fn enumerated(context: &Value, field: &str, supported: &[&str], path: &Path<'_>,
     }
 }
 
-fn sysctls(sysctls: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn sysctls(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     const WORDS: &str = "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
-    let given = list(sysctls);
+    let given = list(&spec["securityContext"]["sysctls"]);
     for (i, sysctl) in given.iter().enumerate() {
         let here = path.index(i);
         let name = text(&sysctl["name"]);
@@ -69,6 +86,17 @@ fn sysctls(sysctls: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.invalid(&here.child("name"), name, WORDS);
         } else if given[..i].iter().any(|s| text(&s["name"]) == name) {
             errors.duplicate(&here.child("name"), name);
+        }
+        let shared =
+            ["kernel.sem", "kernel.shm", "kernel.msg", "fs.mqueue."].iter().any(|p| name.starts_with(p));
+        for (field, hit) in [("hostNetwork", name.starts_with("net.")), ("hostIPC", shared)] {
+            if hit && spec[field] == true {
+                errors.invalid(
+                    &here.child("name"),
+                    name,
+                    &format!("may not be specified when '{field}' is true"),
+                );
+            }
         }
     }
 }
@@ -91,11 +119,23 @@ fn profiles(context: &Value, path: &Path<'_>, errors: &mut Errors) {
                 Some(file) if field == "seccompProfile" => {
                     super::volume::descending(file, &here.child("localhostProfile"), errors);
                 }
+                Some(file) if file.trim() != file => {
+                    errors.invalid(
+                        &here.child("localhostProfile"),
+                        file,
+                        "must not be padded with whitespace",
+                    );
+                }
                 Some(_) => {}
             }
         } else if !local.is_null() {
             let words = format!("can only be set when {shown} type is Localhost");
-            errors.invalid(&here.child("localhostProfile"), profile, &words);
+            let here = here.child("localhostProfile");
+            if field == "seccompProfile" {
+                errors.invalid(&here, Internal(profile, PROFILE), &words);
+            } else {
+                errors.invalid(&here, local, &words);
+            }
         }
     }
 }
@@ -111,17 +151,22 @@ pub(super) fn container(context: &Value, host_users: bool, path: &Path<'_>, erro
         errors.invalid(&path.child("procMount"), "Unmasked", "`hostUsers` must be false to use `Unmasked`");
     }
     profiles(context, path, errors);
-    if context["allowPrivilegeEscalation"] == false {
-        if context["privileged"] == true {
-            errors.invalid(
-                path,
-                context,
-                "cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
-            );
-        }
-        if list(&context["capabilities"]["add"]).iter().any(|c| c == "CAP_SYS_ADMIN") {
-            let words = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            errors.invalid(path, context, words);
-        }
+    if context["allowPrivilegeEscalation"] != false {
+        return;
+    }
+    let mut context = context.clone();
+    if let Some(capabilities) = context.get_mut("capabilities").filter(|c| c.is_object()) {
+        *capabilities = serde_json::json!({"Add": capabilities["add"], "Drop": capabilities["drop"]});
+    }
+    if context["privileged"] == true {
+        errors.invalid(
+            path,
+            Internal(&context, CONTEXT),
+            "cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
+        );
+    }
+    if list(&context["capabilities"]["Add"]).iter().any(|c| c == "CAP_SYS_ADMIN") {
+        let words = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
+        errors.invalid(path, Internal(&context, CONTEXT), words);
     }
 }

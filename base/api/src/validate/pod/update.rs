@@ -209,7 +209,10 @@ pub(in crate::validate) fn update_resize(new: &Value, old: &Value, errors: &mut 
     if crate::strategy::pod_qos(&new["spec"]) != text(&old["status"]["qosClass"])
         && !text(&old["status"]["qosClass"]).is_empty()
     {
-        let shown = crate::strategy::pod_qos(&new["spec"]);
-        errors.invalid(&path, shown, "Pod QOS Class may not change as a result of resizing");
+        errors.invalid(
+            &path,
+            text(&old["status"]["qosClass"]),
+            "Pod QOS Class may not change as a result of resizing",
+        );
     }
 }

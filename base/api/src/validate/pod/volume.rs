@@ -78,6 +78,12 @@ fn source(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
                         errors.required(&here.child(field), "");
                     }
                 }
+                if !text(&source["path"]).starts_with('/') {
+                    errors.invalid(&here.child("path"), text(&source["path"]), "must be an absolute path");
+                }
+            }
+            "ephemeral" if source["volumeClaimTemplate"].is_null() => {
+                errors.required(&here.child("volumeClaimTemplate"), "");
             }
             "image" => {
                 if text(&source["reference"]).is_empty() {
