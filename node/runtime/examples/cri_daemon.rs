@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         return fail("usage: cri_daemon DIR [IMAGE_ARCHIVE...]");
     };
     let archives: Vec<PathBuf> = args[1..].iter().map(PathBuf::from).collect();
-    tracing_subscriber::fmt().with_env_filter("info").with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt().with_env_filter("info,arrow=debug").with_writer(std::io::stderr).init();
     let serving = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -65,7 +65,8 @@ async fn serve(dir: &Path, archives: &[PathBuf]) -> Result<(), String> {
         nft_prefix: name.replace('-', "_"),
         mtu: None,
     };
-    podwire_cni_lib::write_default_conflist(&dir.join("cni/net.d"), &network).map_err(|error| text(&error))?;
+    podwire_cni_lib::write_default_conflist(&dir.join("cni/net.d"), &network)
+        .map_err(|error| text(&error))?;
     let config = podwire_runtime::Config {
         listen: dir.join("cri.sock"),
         data_dir: dir.join("data"),
@@ -88,7 +89,7 @@ async fn serve(dir: &Path, archives: &[PathBuf]) -> Result<(), String> {
             timeout: Duration::from_secs(60),
         },
         streaming_listen: ([127, 0, 0, 1], 0).into(),
-        nri_socket: None,
+        nri_socket: Some(dir.join("nri.sock")),
         runtime_name: "podwire".to_owned(),
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
     };

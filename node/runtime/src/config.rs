@@ -16,13 +16,12 @@ use crate::{
     core::{Core, Settings},
     error::Error,
     events::Events,
-    exits,
-    hooks::NoHooks,
-    host,
+    exits, host,
     image_service::Images,
     joins::Joins,
     journal::{Journal, Opened},
     model::Registry,
+    plugins::{Plugins, View},
     recovery,
     service::Service,
     stream::StreamServer,
@@ -60,6 +59,7 @@ pub struct Runtime {
     supervisor: SupervisorConfig,
     events: mpsc::Receiver<Event>,
     streams: StreamServer,
+    adaptation: podwire_nri::Adaptation,
     listener: UnixListener,
     stale: bool,
 }
@@ -89,6 +89,11 @@ impl Config {
             Ok(Err(error)) => return Err(Error::Supervisor { source: error.into() }),
             Err(error) => return Err(Error::Supervisor { source: error.into() }),
         };
+        let view = Arc::new(View::default());
+        let mut nri = podwire_nri::Config::new(&self.runtime_name, &self.runtime_version);
+        nri.socket.clone_from(&self.nri_socket);
+        let adaptation =
+            nri.build(view.clone()).await.map_err(|error| Error::Plugins { source: error.into() })?;
         let settings = Settings {
             run_dir: self.run_dir,
             data_dir: self.data_dir,
@@ -104,7 +109,7 @@ impl Config {
             journal,
             registry: Registry::default(),
             events: Events::new(),
-            hooks: Arc::new(NoHooks),
+            hooks: Arc::new(Plugins::new(adaptation.handle(), view.clone())),
             tasks: TaskTracker::new(),
             runs: Joins::new(),
             creates: Joins::new(),
@@ -114,6 +119,7 @@ impl Config {
             execs: Mutex::default(),
             supervisor: RwLock::new(supervisor),
         });
+        view.open(&core);
         if stale {
             tracing::info!("the journal is from before the last boot; its leftovers are swept");
             if let Err(error) = recovery::forget_stale(&core, &contents) {
@@ -126,7 +132,7 @@ impl Config {
         let backend = Arc::new(Backend { core: core.clone() });
         let streams = StreamServer::bind(address, backend).await;
         let streams = streams.map_err(|source| Error::StreamListen { address, source })?;
-        Ok(Runtime { core, supervisor: self.supervisor, events, streams, listener, stale })
+        Ok(Runtime { core, supervisor: self.supervisor, events, streams, adaptation, listener, stale })
     }
 }
 
@@ -140,11 +146,12 @@ impl Runtime {
     ///
     /// Tasks: the exit handler, the streaming server, and every operation under way; all are awaited.
     pub async fn run(self, shutdown: CancellationToken) {
-        let Runtime { core, supervisor, events, streams, listener, stale } = self;
+        let Runtime { core, supervisor, events, streams, adaptation, listener, stale } = self;
         let background = TaskTracker::new();
         let done = CancellationToken::new();
         background.spawn(exits::run(core.clone(), supervisor, events, done.clone()));
         recovery::reconcile(&core, stale).await;
+        background.spawn(adaptation.run(done.clone()));
         background.spawn(streams.clone().run(shutdown.clone()));
         let runtime = RuntimeServiceServer::new(Service { core: core.clone(), streams })
             .max_decoding_message_size(CRI_MESSAGE_LIMIT)

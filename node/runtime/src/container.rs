@@ -333,7 +333,8 @@ pub(crate) async fn update(
     Ok(())
 }
 
-fn apply(cgroup: &str, limits: &LinuxResources) -> Result<(), OpError> {
+/// Writes limits to a container's cgroup. Blocks.
+pub(crate) fn apply(cgroup: &str, limits: &LinuxResources) -> Result<(), OpError> {
     let limits = podwire_container::resources::from_oci(limits);
     podwire_linux::cgroup::group(cgroup)
         .and_then(|group| group.apply(&limits))

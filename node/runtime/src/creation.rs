@@ -11,8 +11,10 @@ use podwire_wire::cri::{self, ContainerEventType as Happened, NamespaceMode};
 
 use crate::{
     arrow::Arrow,
+    cdi,
     core::Core,
     error::{OpError, Shared, chain},
+    hooks::NewContainer,
     host, layered,
     model::{Container, Sandbox},
     pod_files,
@@ -92,8 +94,10 @@ async fn create_once(
     let (pod, wish) = (sandbox.clone(), config.clone());
     let found = core.blocking(move |core| look_up(core, &pod, &wish)).await?;
     let mut spec = plan(core, sandbox, &id, &config, &found)?;
+    let devices: Vec<String> = config.cdi_devices.iter().map(|device| device.name.clone()).collect();
+    cdi::inject(&mut spec, &devices).map_err(OpError::failed("inject CDI devices"))?;
     core.hooks
-        .create_container(sandbox, &id, &mut spec)
+        .create_container(NewContainer { sandbox, id: &id, config: &config }, &mut spec)
         .await
         .map_err(OpError::failed("create the container's plugins"))?;
     let pod = sandbox.clone();
@@ -107,7 +111,11 @@ async fn create_once(
     if let Err(error) = core.hooks.post_create_container(&container).await {
         tracing::warn!(container = container.id(), error, "plugin failed after the container's creation");
     }
-    arrow.over(sandbox, &format!("CreateContainer {}", metadata.name), &format!("container {:.13}", container.id()));
+    arrow.over(
+        sandbox,
+        &format!("CreateContainer {}", metadata.name),
+        &format!("container {:.13}", container.id()),
+    );
     Ok(container.id().to_owned())
 }
 

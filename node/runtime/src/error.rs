@@ -49,6 +49,12 @@ pub enum Error {
         /// Why.
         source: Box<dyn StdError + Send + Sync>,
     },
+    /// Plugins could not be listened for.
+    #[error("open the door for plugins")]
+    Plugins {
+        /// Why.
+        source: Box<dyn StdError + Send + Sync>,
+    },
     /// The CNI side could not be opened.
     #[error("open the pod networks")]
     Networks {

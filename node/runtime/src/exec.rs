@@ -136,7 +136,11 @@ pub(crate) async fn sync(
         code
     };
     let work = async {
-        tokio::join!(exit, fdio::capture(stdout, OUTPUT_LIMIT, end.clone()), fdio::capture(stderr, OUTPUT_LIMIT, end))
+        tokio::join!(
+            exit,
+            fdio::capture(stdout, OUTPUT_LIMIT, end.clone()),
+            fdio::capture(stderr, OUTPUT_LIMIT, end)
+        )
     };
     let limit = u64::try_from(request.timeout).ok().filter(|seconds| *seconds > 0);
     let done = match limit {
@@ -157,7 +161,9 @@ impl Started {
     async fn kill(mut self) {
         let (container, exec_id) = (self.pending.container.clone(), self.pending.exec_id.clone());
         let killed = self.pending.core.blocking(move |core| {
-            core.supervisor().signal_exec(&container, &exec_id, signal::SIGKILL).map_err(OpError::failed("kill"))
+            core.supervisor()
+                .signal_exec(&container, &exec_id, signal::SIGKILL)
+                .map_err(OpError::failed("kill"))
         });
         if let Err(error) = killed.await {
             tracing::debug!(error = chain(&error), "command not killed");
@@ -240,7 +246,11 @@ fn close_stdin(core: &Arc<Core>, container: &Arc<Container>) {
     let (taken, container) = (core.clone(), container.clone());
     core.tasks.spawn_blocking(move || {
         if let Err(error) = taken.supervisor().close_stdin(container.id()) {
-            tracing::debug!(container = container.id(), error = &error as &dyn std::error::Error, "stdin not closed");
+            tracing::debug!(
+                container = container.id(),
+                error = &error as &dyn std::error::Error,
+                "stdin not closed"
+            );
         }
     });
 }

@@ -5,11 +5,20 @@
 
 use futures::future::BoxFuture;
 use oci_spec::runtime::{LinuxResources, Spec};
+use podwire_wire::cri;
 
 use crate::model::{Container, Sandbox};
 
 /// Why a plugin refused.
 pub(crate) type HookError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A container that is planned and not yet known to anybody.
+#[derive(Clone, Copy)]
+pub(crate) struct NewContainer<'a> {
+    pub(crate) sandbox: &'a Sandbox,
+    pub(crate) id: &'a str,
+    pub(crate) config: &'a cri::ContainerConfig,
+}
 
 /// The points. Every default does nothing.
 pub(crate) trait Hooks: Send + Sync + 'static {
@@ -45,11 +54,10 @@ pub(crate) trait Hooks: Send + Sync + 'static {
     /// The container is planned; plugins may change its spec or veto it.
     fn create_container<'a>(
         &'a self,
-        sandbox: &'a Sandbox,
-        container: &'a str,
+        new: NewContainer<'a>,
         spec: &'a mut Spec,
     ) -> BoxFuture<'a, Result<(), HookError>> {
-        let _ = (sandbox, container, spec);
+        let _ = (new, spec);
         ok()
     }
 
@@ -103,8 +111,3 @@ pub(crate) trait Hooks: Send + Sync + 'static {
 fn ok<'a>() -> BoxFuture<'a, Result<(), HookError>> {
     Box::pin(std::future::ready(Ok(())))
 }
-
-/// No plugin is there.
-pub(crate) struct NoHooks;
-
-impl Hooks for NoHooks {}

@@ -6,6 +6,7 @@
 
 mod arrow;
 mod backend;
+mod cdi;
 mod config;
 mod container;
 mod core;
@@ -26,6 +27,7 @@ mod layered;
 mod metrics;
 mod model;
 mod network;
+mod plugins;
 mod pod_files;
 mod port_forward;
 mod reaper;

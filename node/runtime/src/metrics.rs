@@ -96,14 +96,22 @@ pub(crate) struct Sheet {
 impl Sheet {
     /// Notes a value; `extra` are the values of the metric's own labels, in the table's order.
     pub(crate) fn put(&mut self, name: &str, extra: &[&str], value: u64) {
-        debug_assert!(DESCRIPTORS.iter().any(|(known, _, keys)| *known == name && keys.len() == extra.len()), "{name}");
+        debug_assert!(
+            DESCRIPTORS.iter().any(|(known, _, keys)| *known == name && keys.len() == extra.len()),
+            "{name}"
+        );
         let counter = name.ends_with("_total");
         let kind = if counter { cri::MetricType::Counter } else { cri::MetricType::Gauge };
         self.metrics.push(cri::Metric {
             name: name.to_owned(),
             timestamp: self.timestamp,
             metric_type: kind as i32,
-            label_values: self.labels.iter().cloned().chain(extra.iter().map(|text| (*text).to_owned())).collect(),
+            label_values: self
+                .labels
+                .iter()
+                .cloned()
+                .chain(extra.iter().map(|text| (*text).to_owned()))
+                .collect(),
             value: Some(cri::UInt64Value { value }),
         });
     }
@@ -112,13 +120,24 @@ impl Sheet {
 /// The values of every ready pod. Blocks.
 pub(crate) fn all(core: &Core) -> Vec<cri::PodSandboxMetrics> {
     let sandboxes = core.registry.sandboxes();
-    sandboxes.iter().filter(|known| known.phase() == SandboxPhase::Ready).map(|known| pod(core, known)).collect()
+    sandboxes
+        .iter()
+        .filter(|known| known.phase() == SandboxPhase::Ready)
+        .map(|known| pod(core, known))
+        .collect()
 }
 
 fn pod(core: &Core, sandbox: &Sandbox) -> cri::PodSandboxMetrics {
     let timestamp = host::now();
     let key = &sandbox.key;
-    let labels = [String::new(), sandbox.id.clone(), String::new(), "POD".into(), key.namespace.clone(), key.name.clone()];
+    let labels = [
+        String::new(),
+        sandbox.id.clone(),
+        String::new(),
+        "POD".into(),
+        key.namespace.clone(),
+        key.name.clone(),
+    ];
     let mut sheet = Sheet { labels, timestamp, metrics: Vec::new() };
     sources::links(sandbox, &mut sheet);
     let members = core.registry.containers_of(&sandbox.id);
@@ -162,7 +181,8 @@ mod tests {
     fn a_value_has_as_many_labels_as_its_descriptor_has_keys() {
         let mut sheet = Sheet { labels: Default::default(), timestamp: 1, metrics: Vec::new() };
         sheet.put("container_network_receive_bytes_total", &["eth0"], 5);
-        let keys = descriptors().into_iter().find(|known| known.name == sheet.metrics[0].name).unwrap().label_keys;
+        let keys =
+            descriptors().into_iter().find(|known| known.name == sheet.metrics[0].name).unwrap().label_keys;
         assert_eq!(sheet.metrics[0].label_values.len(), keys.len());
         assert_eq!(sheet.metrics[0].metric_type, cri::MetricType::Counter as i32);
     }

@@ -69,6 +69,8 @@ pub(crate) struct Sandbox {
     /// Pins and files of the pod.
     pub(crate) dir: PathBuf,
     pub(crate) turn: Turn,
+    /// The plugins were told that it runs, and not yet that it stopped.
+    pub(crate) plugins_told: AtomicBool,
     /// Held while the pod's process 1 is being started.
     pub(crate) reaper: Mutex<()>,
     state: Mutex<SandboxStateRow>,
@@ -78,7 +80,9 @@ impl Sandbox {
     pub(crate) fn new(row: &SandboxRow, state: SandboxStateRow, dir: PathBuf) -> Self {
         let config = row.config.clone().unwrap_or_default();
         let key = SandboxKey::of(&config.metadata.clone().unwrap_or_default());
+        let plugins_told = AtomicBool::new(state.phase() != SandboxPhase::Creating);
         Sandbox {
+            plugins_told,
             id: row.id.clone(),
             key,
             config,

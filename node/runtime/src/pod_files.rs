@@ -2,6 +2,7 @@
 
 use std::{
     fs, io,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -34,7 +35,15 @@ pub(crate) fn resolv_conf(dns: &cri::DnsConfig) -> String {
     text
 }
 
-/// Writes the files into `dir` and mounts shared memory there.
+/// Makes the pod's folder: a small file system of its own, so that one unmount lets everything in it go (each unmount
+/// waits for all CPUs once).
+pub(crate) fn make(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    podwire_linux::mount::tmpfs(dir, SHM_BYTES, 0o755).map_err(io::Error::other)?;
+    podwire_linux::mount::make_private(dir).map_err(io::Error::other)
+}
+
+/// Writes the files into `dir`.
 pub(crate) fn write(dir: &Path, wish: &Wish<'_>) -> io::Result<()> {
     fs::write(dir.join("hostname"), format!("{}\n", wish.hostname))?;
     match fs::copy("/etc/hosts", dir.join("hosts")) {
@@ -54,8 +63,8 @@ pub(crate) fn write(dir: &Path, wish: &Wish<'_>) -> io::Result<()> {
     }
     if !wish.host_ipc {
         let shm = dir.join("shm");
-        fs::create_dir_all(&shm)?;
-        podwire_linux::mount::tmpfs(&shm, SHM_BYTES, 0o1777).map_err(io::Error::other)?;
+        fs::create_dir(&shm)?;
+        fs::set_permissions(&shm, fs::Permissions::from_mode(0o1777))?;
     }
     Ok(())
 }
@@ -72,9 +81,15 @@ pub(crate) fn mounts(dir: &Path, host_ipc: bool) -> Vec<PodMount> {
     ]
 }
 
-/// Unmounts shared memory and removes the folder; what is already gone is fine.
+/// Lets the pod's namespaces and files go, in one step; what is already gone is fine.
+pub(crate) fn release(dir: &Path) -> io::Result<()> {
+    while podwire_linux::mount::detach(dir).map_err(io::Error::other)? {}
+    Ok(())
+}
+
+/// Releases what is left and removes the folder; what is already gone is fine.
 pub(crate) fn remove(dir: &Path) -> io::Result<()> {
-    podwire_linux::mount::detach(&dir.join("shm")).map_err(io::Error::other)?;
+    release(dir)?;
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

@@ -225,7 +225,6 @@ fn sweep(core: &Core) -> Result<(), OpError> {
         let id = entry.file_name().to_string_lossy().into_owned();
         if core.registry.sandbox(&id).is_none() {
             tracing::warn!(sandbox = %id, "folder of no sandbox removed");
-            podwire_linux::namespaces::unpin(&entry.path()).map_err(OpError::failed("release namespaces"))?;
             crate::pod_files::remove(&entry.path()).map_err(OpError::failed("remove a sandbox folder"))?;
         }
     }

@@ -3,7 +3,7 @@
 //! Steps that could leave something behind come after their journal row; every failure takes back what was done, and
 //! what cannot be taken back stays listed as not ready, so that the kubelet can try again.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use podwire_linux::namespaces::{self, PinRequest};
 use podwire_wire::cri::{self, ContainerEventType as Happened};
@@ -93,7 +93,10 @@ async fn run_once(
 /// Takes back a sandbox that could not be made; keeps it listed if that fails too.
 async fn give_up(core: &Arc<Core>, sandbox: &Arc<Sandbox>) {
     let undone = match tear_down(core, sandbox).await {
-        Ok(()) => forget(core, sandbox).await,
+        Ok(()) => {
+            tell_removed(core, sandbox).await;
+            forget(core, sandbox).await
+        }
         Err(error) => Err(error),
     };
     if let Err(error) = undone {
@@ -122,6 +125,7 @@ async fn set_up(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpError>
         state.cni_result = cni_result;
     })?;
     let arrow = Arrow::nri();
+    sandbox.plugins_told.store(true, Ordering::Relaxed);
     core.hooks.run_pod_sandbox(sandbox).await.map_err(OpError::failed("run the sandbox's plugins"))?;
     if core.hooks.present() {
         arrow.over(sandbox, "RunPodSandbox", "");
@@ -152,7 +156,7 @@ pub(crate) fn hostname(sandbox: &Sandbox) -> String {
 
 fn make_namespaces(sandbox: &Sandbox) -> Result<(), OpError> {
     let dir = &sandbox.dir;
-    std::fs::create_dir_all(dir).map_err(OpError::failed(format!("make folder {}", dir.display())))?;
+    pod_files::make(dir).map_err(OpError::failed(format!("make folder {}", dir.display())))?;
     let (host_network, host_ipc) = (sandbox.host_network(), sandbox.host_ipc());
     let hostname = hostname(sandbox);
     let request = PinRequest {
@@ -225,7 +229,9 @@ pub(crate) async fn tear_down(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Resul
     if sandbox.state().detached {
         return Ok(());
     }
-    if let Err(error) = core.hooks.stop_pod_sandbox(sandbox).await {
+    if sandbox.plugins_told.load(Ordering::Relaxed)
+        && let Err(error) = core.hooks.stop_pod_sandbox(sandbox).await
+    {
         tracing::warn!(sandbox = %sandbox.id, error, "plugin failed at the sandbox's stop");
     }
     let taken = sandbox.clone();
@@ -240,7 +246,7 @@ pub(crate) async fn tear_down(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Resul
                 sandbox.id
             )))?;
         }
-        namespaces::unpin(&sandbox.dir).map_err(OpError::failed("release the pod's namespaces"))
+        pod_files::release(&sandbox.dir).map_err(OpError::failed("release the pod's namespaces"))
     })
     .await?;
     sandbox.change(&core.journal, |state| {
@@ -278,13 +284,20 @@ async fn remove_once(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpE
     for removed in futures::future::join_all(removes).await {
         removed?;
     }
-    if let Err(error) = core.hooks.remove_pod_sandbox(sandbox).await {
-        tracing::warn!(sandbox = %sandbox.id, error, "plugin failed at the sandbox's removal");
-    }
+    tell_removed(core, sandbox).await;
     core.events.emit(&core.registry, sandbox, &sandbox.id, Happened::ContainerDeletedEvent);
     forget(core, sandbox).await?;
     arrow.over(sandbox, "RemovePodSandbox", "");
     Ok(())
+}
+
+/// Tells the plugins once that the sandbox goes.
+async fn tell_removed(core: &Arc<Core>, sandbox: &Arc<Sandbox>) {
+    if sandbox.plugins_told.swap(false, Ordering::Relaxed)
+        && let Err(error) = core.hooks.remove_pod_sandbox(sandbox).await
+    {
+        tracing::warn!(sandbox = %sandbox.id, error, "plugin failed at the sandbox's removal");
+    }
 }
 
 /// The files, then the journal row, then the table entry.

@@ -179,7 +179,8 @@ impl RuntimeService for Service {
         if let Some(container) = self.core.registry.container(&request.container_id) {
             let core = self.core.clone();
             let arrow = Arrow::cri();
-            let (name, pod) = (container.metadata().name, self.core.registry.sandbox(&container.row.sandbox_id));
+            let (name, pod) =
+                (container.metadata().name, self.core.registry.sandbox(&container.row.sandbox_id));
             self.detached(async move { container::stop(&core, &container, request.timeout).await }).await?;
             if let Some(pod) = pod {
                 arrow.over(&pod, &format!("StopContainer {name}"), "");

@@ -15,7 +15,8 @@ use std::{
 };
 
 use oci_spec::runtime::{
-    Capability, Linux, LinuxDevice, LinuxNamespace, LinuxNamespaceType, LinuxSeccomp, Process, Root, Spec, User,
+    Capability, Linux, LinuxDevice, LinuxNamespace, LinuxNamespaceType, LinuxSeccomp, Process, Root, Spec,
+    User,
 };
 use podwire_wire::cri;
 

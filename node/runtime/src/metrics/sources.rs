@@ -54,7 +54,11 @@ pub(super) fn limits(wish: &cri::LinuxContainerResources, stats: &Stats, sheet: 
     if wish.cpu_quota > 0 {
         sheet.put("container_spec_cpu_quota", &[], number(wish.cpu_quota));
     }
-    sheet.put("container_spec_cpu_shares", &[], if wish.cpu_shares > 0 { number(wish.cpu_shares) } else { 1024 });
+    sheet.put(
+        "container_spec_cpu_shares",
+        &[],
+        if wish.cpu_shares > 0 { number(wish.cpu_shares) } else { 1024 },
+    );
     let limit = stats.memory.limit.unwrap_or(0);
     sheet.put("container_spec_memory_limit_bytes", &[], limit);
     let swap = number(wish.memory_swap_limit_in_bytes);
@@ -76,8 +80,10 @@ fn field(path: &Path, name: &str) -> Option<u64> {
 pub(super) fn cgroup_files(path: &str, sheet: &mut Sheet) {
     let Ok(group) = cgroup::group(path) else { return };
     if let Some(folder) = group.folder("memory") {
-        let failed = number(&folder.join("memory.failcnt")).or_else(|| field(&folder.join("memory.events"), "max "));
-        let peak = number(&folder.join("memory.max_usage_in_bytes")).or_else(|| number(&folder.join("memory.peak")));
+        let failed =
+            number(&folder.join("memory.failcnt")).or_else(|| field(&folder.join("memory.events"), "max "));
+        let peak =
+            number(&folder.join("memory.max_usage_in_bytes")).or_else(|| number(&folder.join("memory.peak")));
         let kernel = number(&folder.join("memory.kmem.usage_in_bytes"));
         let kernel = kernel.or_else(|| field(&folder.join("memory.stat"), "kernel "));
         sheet.put("container_memory_failcnt", &[], failed.unwrap_or(0));

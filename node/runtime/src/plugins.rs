@@ -1,0 +1,335 @@
+//! NRI plugins at the runtime's call points, and the runtime as plugins see it.
+//!
+//! Tasks: evictions run in the runtime's tracker. Without a plugin every point returns at once and nothing is described.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use futures::future::BoxFuture;
+use oci_spec::runtime::{LinuxResources, Spec};
+use podwire_nri::{
+    Nri,
+    api::{self, ContainerEviction, ContainerUpdate},
+    spec as words,
+};
+use podwire_wire::cri;
+
+use crate::{
+    container,
+    core::Core,
+    error::{OpError, chain},
+    hooks::{HookError, Hooks, NewContainer},
+    model::{Container, Sandbox},
+    records::{ContainerPhase, SandboxPhase},
+    spec::resources,
+};
+
+/// The runtime as plugins see it; knows the core once that is built.
+#[derive(Default)]
+pub(crate) struct View {
+    core: OnceLock<Weak<Core>>,
+}
+
+impl View {
+    /// Lets plugins see the runtime.
+    pub(crate) fn open(&self, core: &Arc<Core>) {
+        // Ignored: it is opened once, by the one who built it.
+        self.core.set(Arc::downgrade(core)).ok();
+    }
+
+    fn core(&self) -> Option<Arc<Core>> {
+        self.core.get()?.upgrade()
+    }
+}
+
+fn limits(wish: Option<&cri::LinuxContainerResources>) -> Option<api::LinuxResources> {
+    wish.map(|wish| words::resources_from_oci(&resources::plan(wish, false)))
+}
+
+/// A pod in NRI's words.
+fn pod(core: &Core, sandbox: &Sandbox) -> api::PodSandbox {
+    let state = sandbox.state();
+    let parent = core.cgroup_parent(&sandbox.config);
+    let spaces = sandbox.namespaces();
+    let named = [("network", spaces.net), ("ipc", spaces.ipc), ("uts", spaces.uts)];
+    let namespaces = named
+        .into_iter()
+        .filter_map(|(kind, path)| {
+            let path = path?.to_string_lossy().into_owned();
+            Some(api::LinuxNamespace { r#type: kind.to_owned(), path })
+        })
+        .collect();
+    let asked = sandbox.config.linux.clone().unwrap_or_default();
+    let linux = api::LinuxPodSandbox {
+        pod_overhead: limits(state.overhead.as_ref().or(asked.overhead.as_ref())),
+        pod_resources: limits(state.resources.as_ref().or(asked.resources.as_ref())),
+        cgroups_path: format!("{parent}/{}", sandbox.id),
+        cgroup_parent: parent,
+        namespaces,
+        resources: None,
+    };
+    api::PodSandbox {
+        id: sandbox.id.clone(),
+        name: sandbox.key.name.clone(),
+        uid: sandbox.key.uid.clone(),
+        namespace: sandbox.key.namespace.clone(),
+        labels: sandbox.config.labels.clone(),
+        annotations: sandbox.config.annotations.clone(),
+        runtime_handler: sandbox.handler.clone(),
+        linux: Some(linux),
+        pid: u32::try_from(state.reaper_pid).unwrap_or_default(),
+        ips: state.ips,
+    }
+}
+
+/// A container in NRI's words.
+fn known(container: &Container) -> api::Container {
+    let state = container.state();
+    let phase = match state.phase() {
+        ContainerPhase::Created | ContainerPhase::Starting => api::ContainerState::ContainerCreated,
+        ContainerPhase::Running => api::ContainerState::ContainerRunning,
+        ContainerPhase::Exited => api::ContainerState::ContainerStopped,
+    };
+    let row = &container.row;
+    api::Container {
+        id: row.id.clone(),
+        pod_sandbox_id: row.sandbox_id.clone(),
+        name: container.metadata().name,
+        state: phase as i32,
+        labels: container.config.labels.clone(),
+        annotations: container.config.annotations.clone(),
+        pid: u32::try_from(state.pid).unwrap_or_default(),
+        created_at: row.created_at,
+        started_at: state.started_at,
+        finished_at: state.finished_at,
+        exit_code: state.exit_code,
+        status_reason: state.reason,
+        status_message: state.message,
+        ..words::describe(&container.spec())
+    }
+}
+
+/// The plugins behind the runtime's call points.
+pub(crate) struct Plugins {
+    nri: Nri,
+    view: Arc<View>,
+}
+
+impl Plugins {
+    pub(crate) fn new(nri: Nri, view: Arc<View>) -> Self {
+        Plugins { nri, view }
+    }
+
+    /// The core, if there is anybody to tell.
+    fn audience(&self) -> Option<Arc<Core>> {
+        if self.nri.is_idle() { None } else { self.view.core() }
+    }
+
+    /// Tells the plugins about a pod.
+    fn tell<'a, F, R>(&'a self, sandbox: &'a Sandbox, event: F) -> BoxFuture<'a, Result<(), HookError>>
+    where
+        F: FnOnce(&'a Nri, api::PodSandbox) -> R + Send + 'a,
+        R: Future<Output = Result<(), podwire_nri::EventError>> + Send + 'a,
+    {
+        Box::pin(async move {
+            let Some(core) = self.audience() else { return Ok(()) };
+            event(&self.nri, pod(&core, sandbox)).await.map_err(HookError::from)
+        })
+    }
+
+    /// Tells the plugins about a container.
+    fn tell_of<'a, F, R>(&'a self, container: &'a Container, event: F) -> BoxFuture<'a, Result<(), HookError>>
+    where
+        F: FnOnce(&'a Nri, api::PodSandbox, api::Container) -> R + Send + 'a,
+        R: Future<Output = Result<(), podwire_nri::EventError>> + Send + 'a,
+    {
+        Box::pin(async move {
+            let Some(core) = self.audience() else { return Ok(()) };
+            let Some(sandbox) = core.registry.sandbox(&container.row.sandbox_id) else { return Ok(()) };
+            event(&self.nri, pod(&core, &sandbox), known(container)).await.map_err(HookError::from)
+        })
+    }
+}
+
+impl Hooks for Plugins {
+    fn present(&self) -> bool {
+        !self.nri.is_idle()
+    }
+
+    fn run_pod_sandbox<'a>(&'a self, sandbox: &'a Sandbox) -> BoxFuture<'a, Result<(), HookError>> {
+        self.tell(sandbox, |nri, pod| nri.run_pod_sandbox(pod))
+    }
+
+    fn stop_pod_sandbox<'a>(&'a self, sandbox: &'a Sandbox) -> BoxFuture<'a, Result<(), HookError>> {
+        self.tell(sandbox, |nri, pod| nri.stop_pod_sandbox(pod))
+    }
+
+    fn remove_pod_sandbox<'a>(&'a self, sandbox: &'a Sandbox) -> BoxFuture<'a, Result<(), HookError>> {
+        self.tell(sandbox, |nri, pod| nri.remove_pod_sandbox(pod))
+    }
+
+    fn update_pod_sandbox<'a>(&'a self, sandbox: &'a Sandbox) -> BoxFuture<'a, Result<(), HookError>> {
+        self.tell(sandbox, |nri, pod| async move {
+            let state = pod.linux.clone().unwrap_or_default();
+            let (overhead, asked) =
+                (state.pod_overhead.unwrap_or_default(), state.pod_resources.unwrap_or_default());
+            nri.update_pod_sandbox(pod.clone(), overhead, asked).await?;
+            nri.post_update_pod_sandbox(pod).await
+        })
+    }
+
+    fn create_container<'a>(
+        &'a self,
+        new: NewContainer<'a>,
+        spec: &'a mut Spec,
+    ) -> BoxFuture<'a, Result<(), HookError>> {
+        Box::pin(async move {
+            let Some(core) = self.audience() else { return Ok(()) };
+            let described = api::Container {
+                id: new.id.to_owned(),
+                pod_sandbox_id: new.sandbox.id.clone(),
+                name: new.config.metadata.as_ref().map(|known| known.name.clone()).unwrap_or_default(),
+                state: api::ContainerState::ContainerCreated as i32,
+                labels: new.config.labels.clone(),
+                annotations: new.config.annotations.clone(),
+                ..words::describe(spec)
+            };
+            let wish = self.nri.create_container(pod(&core, new.sandbox), described).await?;
+            let applied = words::apply(&wish.adjust, spec)?;
+            crate::cdi::inject(spec, &applied.cdi_devices)?;
+            change_others(&core, wish.updates).await;
+            evict(&core, wish.evictions);
+            Ok(())
+        })
+    }
+
+    fn post_create_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
+        self.tell_of(container, |nri, pod, container| nri.post_create_container(pod, container))
+    }
+
+    fn start_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
+        self.tell_of(container, |nri, pod, container| nri.start_container(pod, container))
+    }
+
+    fn post_start_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
+        self.tell_of(container, |nri, pod, container| nri.post_start_container(pod, container))
+    }
+
+    fn update_container<'a>(
+        &'a self,
+        container: &'a Container,
+        limits: &'a mut LinuxResources,
+    ) -> BoxFuture<'a, Result<(), HookError>> {
+        Box::pin(async move {
+            let Some(core) = self.audience() else { return Ok(()) };
+            let Some(sandbox) = core.registry.sandbox(&container.row.sandbox_id) else { return Ok(()) };
+            let asked = words::resources_from_oci(limits);
+            let wish = self.nri.update_container(pod(&core, &sandbox), known(container), asked).await?;
+            words::apply_resources(&wish.resources, limits)?;
+            change_others(&core, wish.updates).await;
+            evict(&core, wish.evictions);
+            Ok(())
+        })
+    }
+
+    fn post_update_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
+        self.tell_of(container, |nri, pod, container| nri.post_update_container(pod, container))
+    }
+
+    fn stop_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
+        Box::pin(async move {
+            let Some(core) = self.audience() else { return Ok(()) };
+            let Some(sandbox) = core.registry.sandbox(&container.row.sandbox_id) else { return Ok(()) };
+            let updates = self.nri.stop_container(pod(&core, &sandbox), known(container)).await?;
+            change_others(&core, updates).await;
+            Ok(())
+        })
+    }
+
+    fn remove_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
+        self.tell_of(container, |nri, pod, container| nri.remove_container(pod, container))
+    }
+}
+
+/// Carries out updates of other containers; returns those that failed.
+async fn change_others(core: &Arc<Core>, updates: Vec<ContainerUpdate>) -> Vec<ContainerUpdate> {
+    let mut failed = Vec::new();
+    for update in updates {
+        if let Err(error) = change(core, &update).await {
+            tracing::warn!(container = %update.container_id, error = chain(&error), "plugin's update not carried out");
+            if !update.ignore_failure {
+                failed.push(update);
+            }
+        }
+    }
+    failed
+}
+
+async fn change(core: &Arc<Core>, update: &ContainerUpdate) -> Result<(), OpError> {
+    let id = update.container_id.clone();
+    let found = core.registry.container(&id).ok_or(OpError::NotFound { what: "container", id })?;
+    let Some(wanted) = update.linux.as_ref().and_then(|linux| linux.resources.as_ref()) else {
+        return Ok(());
+    };
+    let mut changed = LinuxResources::default();
+    words::apply_resources(wanted, &mut changed)
+        .map_err(OpError::failed("understand the plugin's limits"))?;
+    let mut spec = (*found.spec()).clone();
+    let mut all = spec.linux().as_ref().and_then(|linux| linux.resources().clone()).unwrap_or_default();
+    words::apply_resources(wanted, &mut all).map_err(OpError::failed("understand the plugin's limits"))?;
+    if let Some(linux) = spec.linux_mut() {
+        linux.set_resources(Some(all));
+    }
+    found.set_spec(spec);
+    if found.phase() == ContainerPhase::Running {
+        let cgroup = found.cgroup();
+        core.blocking(move |_| container::apply(&cgroup, &changed)).await?;
+    }
+    Ok(())
+}
+
+/// Kills containers plugins want gone, behind the call that said so.
+fn evict(core: &Arc<Core>, evictions: Vec<ContainerEviction>) {
+    for eviction in evictions {
+        let Some(found) = core.registry.container(&eviction.container_id) else { continue };
+        tracing::info!(container = found.id(), reason = eviction.reason, "plugin evicts a container");
+        let taken = core.clone();
+        core.tasks.spawn(async move {
+            if let Err(error) = container::stop(&taken, &found, 0).await {
+                tracing::warn!(container = found.id(), error = chain(&error), "container not evicted");
+            }
+        });
+    }
+}
+
+impl podwire_nri::Host for View {
+    fn snapshot(&self) -> BoxFuture<'_, (Vec<api::PodSandbox>, Vec<api::Container>)> {
+        Box::pin(async move {
+            let Some(core) = self.core() else { return Default::default() };
+            let sandboxes = core.registry.sandboxes();
+            let ready = sandboxes.iter().filter(|sandbox| sandbox.phase() == SandboxPhase::Ready);
+            let containers = core.registry.containers();
+            let alive = containers.iter().filter(|container| container.phase() != ContainerPhase::Exited);
+            (
+                ready.map(|sandbox| pod(&core, sandbox)).collect(),
+                alive.map(|container| known(container)).collect(),
+            )
+        })
+    }
+
+    fn update_containers(&self, updates: Vec<ContainerUpdate>) -> BoxFuture<'_, Vec<ContainerUpdate>> {
+        Box::pin(async move {
+            match self.core() {
+                Some(core) => change_others(&core, updates).await,
+                None => updates,
+            }
+        })
+    }
+
+    fn evict(&self, eviction: ContainerEviction) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            if let Some(core) = self.core() {
+                evict(&core, vec![eviction]);
+            }
+        })
+    }
+}

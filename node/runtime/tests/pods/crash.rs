@@ -1,0 +1,72 @@
+//! What survives when the daemon is killed, and what must not.
+
+use podwire_wire::cri;
+
+use crate::world::{World, eventually};
+
+async fn sandboxes(world: &World) -> Vec<cri::PodSandbox> {
+    world
+        .cri
+        .clone()
+        .list_pod_sandbox(cri::ListPodSandboxRequest::default())
+        .await
+        .unwrap()
+        .into_inner()
+        .items
+}
+
+#[tokio::test]
+async fn containers_outlive_a_killed_daemon_and_are_adopted() {
+    let mut world = World::new().await;
+    let pod = world.pod("steady");
+    let sandbox = world.run(&pod).await.unwrap();
+    let script = "i=0; while :; do i=$((i+1)); echo line $i; sleep 0.05; done";
+    let steady = world.create(&sandbox, &pod, &World::shell("steady", script)).await.unwrap();
+    world.begin(&steady).await.unwrap();
+    let brief = world.create(&sandbox, &pod, &World::shell("brief", "sleep 0.3; exit 5")).await.unwrap();
+    world.begin(&brief).await.unwrap();
+    let planned = world.create(&sandbox, &pod, &World::shell("planned", "exit 6")).await.unwrap();
+    let before = world.status(&steady).await;
+    world.kill();
+    let lines = world.log("steady").lines().count();
+    eventually("it logs on without a daemon", || world.log("steady").lines().count() > lines + 10);
+    world.start(None).await;
+    let after = world.status(&steady).await;
+    assert_eq!(after.state, cri::ContainerState::ContainerRunning as i32);
+    assert_eq!((after.started_at, after.created_at), (before.started_at, before.created_at));
+    assert_eq!(world.exited(&brief).await.exit_code, 5, "an exit nobody watched is known");
+    world.begin(&planned).await.unwrap();
+    assert_eq!(world.exited(&planned).await.exit_code, 6, "a planned container can still be started");
+    assert_eq!(world.exec(&steady, "echo here", 10).await.unwrap().stdout, b"here\n");
+    assert_eq!(sandboxes(&world).await.len(), 1);
+    world.stop_and_remove(&sandbox).await;
+    assert_eq!(world.residue(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_daemon_killed_amid_creations_leaks_nothing() {
+    let mut world = World::new().await;
+    for round in 0..3 {
+        let mut calls = tokio::task::JoinSet::new();
+        for number in 0..12 {
+            let pod = world.pod(&format!("pod-{round}-{number}"));
+            let mut client = world.cri.clone();
+            calls.spawn(async move {
+                let request = cri::RunPodSandboxRequest { config: Some(pod), runtime_handler: String::new() };
+                client.run_pod_sandbox(request).await.map(|reply| reply.into_inner().pod_sandbox_id)
+            });
+        }
+        // Some are made, some are half made, some have not begun.
+        let mut made = 0;
+        while made <= round {
+            calls.join_next().await.unwrap().unwrap().unwrap();
+            made += 1;
+        }
+        world.kill();
+        world.start(None).await;
+        for sandbox in sandboxes(&world).await {
+            world.stop_and_remove(&sandbox.id).await;
+        }
+        eventually("nothing is left", || world.residue().is_empty());
+    }
+}
