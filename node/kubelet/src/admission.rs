@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, Pod};
 
-use crate::{resources, spec};
+use crate::{evict::plan::Pressure, resources, spec};
 
 /// What the node is and has.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +21,8 @@ pub(crate) struct View {
     pub(crate) memory: i64,
     /// How many pods may run.
     pub(crate) max_pods: u32,
+    /// What the node is short of.
+    pub(crate) pressure: Pressure,
     /// Pods that hold resources already.
     pub(crate) active: Vec<Arc<Pod>>,
 }
@@ -40,11 +42,33 @@ fn refused(reason: &str, message: String) -> Refused {
 
 /// Takes the pod, or says why not.
 pub(crate) fn admit(pod: &Pod, view: &View) -> Result<(), Refused> {
+    pressure(pod, view)?;
     sysctls(pod)?;
     system(pod, view)?;
     resources_fit(pod, view)?;
     affinity(pod, view)?;
     ports(pod, view)
+}
+
+/// A node that is short takes only what is critical; short of memory alone, also what has asked for some.
+fn pressure(pod: &Pod, view: &View) -> Result<(), Refused> {
+    if spec::is_critical(pod) || !(view.pressure.memory || view.pressure.disk) {
+        return Ok(());
+    }
+    if !view.pressure.disk {
+        let tolerates = spec::spec(pod).tolerations.iter().flatten().any(|t| {
+            let key = t.key.as_deref().unwrap_or_default();
+            let any = key.is_empty() && t.operator.as_deref() == Some("Exists");
+            any || key == "node.kubernetes.io/memory-pressure"
+        });
+        if resources::qos(pod) != resources::Qos::BestEffort || tolerates {
+            return Ok(());
+        }
+    }
+    let mut conditions = Vec::new();
+    conditions.extend(view.pressure.disk.then_some("DiskPressure"));
+    conditions.extend(view.pressure.memory.then_some("MemoryPressure"));
+    Err(refused("Evicted", format!("The node had condition: [{}]. ", conditions.join(" "))))
 }
 
 /// Sysctls that a pod may set without the node's leave.
@@ -215,6 +239,7 @@ mod tests {
             milli_cpu: 2000,
             memory: 1 << 30,
             max_pods: 3,
+            pressure: Pressure::default(),
             active: Vec::new(),
         }
     }
@@ -233,6 +258,17 @@ mod tests {
             refused.message,
             "Node didn't have enough resource: cpu, requested: 501, used: 1500, capacity: 2000"
         );
+    }
+
+    #[test]
+    fn a_node_short_of_memory_turns_only_best_effort_pods_away() {
+        let view = View { pressure: Pressure { memory: true, disk: false }, ..view() };
+        assert!(admit(&cpu("1m"), &view).is_ok());
+        let refused = admit(&pod(json!({"containers": [{"name": "c"}]})), &view).unwrap_err();
+        assert_eq!(refused.reason, "Evicted");
+        assert_eq!(refused.message, "The node had condition: [MemoryPressure]. ");
+        let disk = View { pressure: Pressure { memory: false, disk: true }, ..view };
+        assert!(admit(&cpu("1m"), &disk).is_err());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use podwire_wire::cri;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    clock, credentials,
+    arrow, clock, credentials,
     node::Node,
     restart::{self, Backoff},
     runtime::CallError,
@@ -155,7 +155,9 @@ impl Images {
         node.events.normal(pod, part(pod, container), "Pulling", &format!("Pulling image \"{image}\""));
         let began = tokio::time::Instant::now();
         let auth = credentials::lookup(node, pod, &image).await;
-        match self.shared(node, wanted.clone(), auth).await {
+        let pulled = self.shared(node, wanted.clone(), auth).await;
+        arrow::call(&spec::PodRef::of(pod), &format!("PullImage {image}"), began, &pulled, Clone::clone);
+        match pulled {
             Ok(_) => {
                 self.failed.lock().expect("no holder panics").remove(&backoff_key);
                 let took = began.elapsed();

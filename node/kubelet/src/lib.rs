@@ -7,6 +7,7 @@
 
 mod admission;
 pub mod api;
+mod arrow;
 mod cgroups;
 mod clock;
 mod container;
@@ -14,6 +15,7 @@ mod credentials;
 pub mod dns;
 mod env;
 pub mod events;
+mod evict;
 mod hooks;
 mod images;
 mod inbox;
@@ -28,6 +30,7 @@ pub mod plan;
 pub mod probes;
 pub mod resources;
 pub mod restart;
+mod rotate;
 pub mod runtime;
 mod sandbox;
 mod security;
@@ -50,6 +53,7 @@ use jiff::SignedDuration;
 use tokio::{net::TcpListener, sync::watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub use crate::evict::Thresholds;
 use crate::{
     api::Api,
     dns::{ClusterDns, HostResolver},
@@ -129,6 +133,8 @@ pub struct Config {
     pub log_max_bytes: u64,
     /// How many log files are kept per container.
     pub log_max_files: u32,
+    /// When a shortage of memory or disk ends pods; `None` is never.
+    pub eviction: Option<Thresholds>,
 }
 
 impl Config {
@@ -158,6 +164,7 @@ impl Config {
             version: "v1.36.4".to_owned(),
             log_max_bytes: 10 * 1024 * 1024,
             log_max_files: 5,
+            eviction: Some(Thresholds::default()),
         }
     }
 
@@ -255,6 +262,7 @@ impl Kubelet {
             pods: Mutex::new(BTreeMap::new()),
             labels: Mutex::new(BTreeMap::new()),
             changes: watch::channel(()).0,
+            pressure: watch::channel(evict::plan::Pressure::default()).0,
         });
         let (health, healthy) = watch::channel(runtime::watch::Health::default());
         let (orphans, orphaned) = tokio::sync::mpsc::channel(256);
@@ -269,6 +277,14 @@ impl Kubelet {
         if let Some((listener, tls)) = listener {
             tasks.spawn(server::run(node.clone(), listener, tls, shutdown.clone()));
         }
+        if let Some(thresholds) = config.eviction {
+            tasks.spawn(evict::run(node.clone(), thresholds, shutdown.clone()));
+        }
+        let limits = rotate::plan::Limits {
+            bytes: config.log_max_bytes,
+            files: usize::try_from(config.log_max_files).unwrap_or(5),
+        };
+        tasks.spawn(rotate::run(node.clone(), limits, shutdown.clone()));
         let source = source::Source {
             node,
             client: config.client,

@@ -117,6 +117,8 @@ pub(crate) struct Node {
     pub(crate) labels: Mutex<BTreeMap<String, String>>,
     /// Rung whenever a pod's computed status changed.
     pub(crate) changes: tokio::sync::watch::Sender<()>,
+    /// What the node is short of.
+    pub(crate) pressure: tokio::sync::watch::Sender<crate::evict::plan::Pressure>,
 }
 
 impl Node {
@@ -175,6 +177,7 @@ impl Node {
             milli_cpu: self.config.milli_cpu,
             memory: self.config.memory_capacity,
             max_pods: self.config.max_pods,
+            pressure: *self.pressure.borrow(),
             active: active.map(|(_, known)| known.pod.clone()).collect(),
         }
     }

@@ -5,9 +5,11 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::api::core::v1::{Container as Spec, Pod, PodStatus};
 use podwire_wire::cri;
 
+use tokio::time::Instant;
+
 use crate::{
     api::ApiError,
-    container, hooks,
+    arrow, container, hooks,
     images::{Found, ImageError},
     node::Node,
     observed::{Container, Observed, Sandbox},
@@ -112,7 +114,12 @@ async fn run_sandbox_inner(node: &Arc<Node>, pod: &Arc<Pod>, attempt: u32) -> Re
         .map_err(|message| SandboxError::Cgroup { uid: spec::uid(pod).to_owned(), message })?;
     let config = sandbox::config(pod, attempt, &node.sandbox_facts());
     let handler = node.runtime_handler(pod).await;
-    Ok(node.runtime.run_sandbox(config, &handler).await?)
+    let begun = Instant::now();
+    let result = node.runtime.run_sandbox(config, &handler).await;
+    arrow::call(&PodRef::of(pod), "RunPodSandbox", begun, &result, |s| {
+        format!("sandbox {} {}", s.id, s.ips.join(" "))
+    });
+    Ok(result?)
 }
 
 /// Stops a sandbox that is to be replaced.
@@ -140,7 +147,11 @@ async fn start_inner(node: &Arc<Node>, input: &StartInput) -> (Option<Container>
         }
     };
     let sandbox_config = sandbox::config(&input.pod, input.sandbox.attempt, &node.sandbox_facts());
-    let id = match node.runtime.create_container(&input.sandbox.id, config, sandbox_config).await {
+    let begun = Instant::now();
+    let created = node.runtime.create_container(&input.sandbox.id, config, sandbox_config).await;
+    let what = format!("CreateContainer {}", input.container.name);
+    arrow::call(&PodRef::of(&input.pod), &what, begun, &created, |id| format!("container {id}"));
+    let id = match created {
         Ok(id) => id,
         Err(error) => {
             let message = error.status.message().to_owned();
@@ -159,7 +170,11 @@ async fn finish_start(
     id: &str,
     sandbox: &str,
 ) -> (Option<Container>, Option<StartFailure>) {
-    let failure = match node.runtime.start_container(id).await {
+    let begun = Instant::now();
+    let started = node.runtime.start_container(id).await;
+    let what = format!("StartContainer {}", part.map(|(_, name)| name).unwrap_or_default());
+    arrow::call(&PodRef::of(pod), &what, begun, &started, |()| "started".to_owned());
+    let failure = match started {
         Ok(()) => {
             node.events.normal(pod, part, "Started", "Container started");
             None
@@ -192,13 +207,18 @@ pub(crate) async fn resume(
 /// preStop hook, then StopContainer with what is left of the grace period.
 pub(crate) async fn kill(node: Arc<Node>, input: KillInput) -> Done {
     const MINIMUM: i64 = 2;
-    let began = tokio::time::Instant::now();
+    let began = Instant::now();
     if let Some(spec) = input.spec.as_ref().filter(|_| input.grace > 0) {
         hooks::pre_stop(&node, &input.pod, spec, &input.id, &input.ips, input.grace).await;
     }
     let used = i64::try_from(began.elapsed().as_secs()).unwrap_or(i64::MAX);
     let grace = (input.grace - used).max(MINIMUM);
+    let begun = Instant::now();
     let result = stop_and_look(&node, &input.id, &input.sandbox, grace).await;
+    let what = format!("StopContainer {}", input.spec.as_ref().map(|c| c.name.as_str()).unwrap_or_default());
+    arrow::call(&PodRef::of(&input.pod), &what, begun, &result, |seen| {
+        seen.as_ref().map_or_else(|| "gone".to_owned(), |c| format!("exit code {}", c.exit_code))
+    });
     Done::Killed { id: input.id, result }
 }
 
@@ -244,11 +264,18 @@ async fn tear_down_inner(
     strays: &[String],
     remove: bool,
 ) -> Result<(), TearDownError> {
+    let reference = PodRef::of(pod);
     let runtime = async {
         for id in sandboxes {
-            node.runtime.stop_sandbox(id).await?;
+            let begun = Instant::now();
+            let stopped = node.runtime.stop_sandbox(id).await;
+            arrow::call(&reference, "StopPodSandbox", begun, &stopped, |()| "stopped".to_owned());
+            stopped?;
             if remove {
-                node.runtime.remove_sandbox(id).await?;
+                let begun = Instant::now();
+                let removed = node.runtime.remove_sandbox(id).await;
+                arrow::call(&reference, "RemovePodSandbox", begun, &removed, |()| "removed".to_owned());
+                removed?;
             }
         }
         if remove {
@@ -261,7 +288,6 @@ async fn tear_down_inner(
         removed.map_err(|message| TearDownError::Cgroup { path, message })
     };
     // Nothing runs any more, so the volumes need not wait for the network.
-    let reference = PodRef::of(pod);
     let files = async { volumes::tear_down(node, &reference, remove).await.map_err(TearDownError::Volumes) };
     let (runtime, files) = tokio::join!(runtime, files);
     runtime.and(files)?;

@@ -31,6 +31,7 @@ impl Reporter {
             () = shutdown.cancelled() => return,
             () = self.register() => {}
         }
+        let mut pressure = self.node.pressure.subscribe();
         let mut last = Value::Null;
         let mut sent = Instant::now();
         let mut ready_since: Option<bool> = None;
@@ -60,6 +61,7 @@ impl Reporter {
                 () = shutdown.cancelled() => return,
                 () = tokio::time::sleep(pause) => {}
                 changed = self.health.changed() => if changed.is_err() { return },
+                changed = pressure.changed() => if changed.is_err() { return },
             }
         }
     }
@@ -127,13 +129,8 @@ impl Reporter {
         };
         let now = clock::now_seconds().to_string();
         let conditions = [
-            condition(
-                "MemoryPressure",
-                false,
-                "KubeletHasSufficientMemory",
-                "kubelet has sufficient memory available",
-            ),
-            condition("DiskPressure", false, "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+            memory_condition(node.pressure.borrow().memory),
+            disk_condition(node.pressure.borrow().disk),
             condition(
                 "PIDPressure",
                 false,
@@ -232,6 +229,24 @@ impl Reporter {
 
 fn condition(kind: &str, on: bool, reason: &str, message: &str) -> Value {
     json!({"type": kind, "status": if on { "True" } else { "False" }, "reason": reason, "message": message})
+}
+
+fn memory_condition(short: bool) -> Value {
+    let (reason, message) = if short {
+        ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available")
+    } else {
+        ("KubeletHasSufficientMemory", "kubelet has sufficient memory available")
+    };
+    condition("MemoryPressure", short, reason, message)
+}
+
+fn disk_condition(short: bool) -> Value {
+    let (reason, message) = if short {
+        ("KubeletHasDiskPressure", "kubelet has disk pressure")
+    } else {
+        ("KubeletHasNoDiskPressure", "kubelet has no disk pressure")
+    };
+    condition("DiskPressure", short, reason, message)
 }
 
 /// The status without what changes by itself.

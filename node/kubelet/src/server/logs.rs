@@ -83,6 +83,9 @@ pub(super) fn serve(
 ) -> Result<Response<Body>, Refusal> {
     let options = Options::read(query, crate::clock::now())?;
     let path = locate(node, known, container, options.previous)?;
+    // Where to begin is settled before the client hears anything, so that it misses nothing written after.
+    let opened = Opened::at(path, &options)
+        .map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, format!("open the log: {error}")))?;
     let (sender, receiver) = mpsc::channel::<Result<Frame<Bytes>, Infallible>>(4);
     let (node, name, uid) = (node.clone(), container.to_owned(), spec::uid(&known.pod).to_owned());
     node.tasks.clone().spawn(async move {
@@ -90,7 +93,7 @@ pub(super) fn serve(
         let alive = Alive { node, uid, container: name };
         tokio::select! {
             () = stop.cancelled() => {}
-            result = copy(&path, &options, &alive, &sender) => if let Err(error) = result {
+            result = copy(opened, &options, &alive, &sender) => if let Err(error) = result {
                 tracing::debug!(error = %error, "log not read to its end");
             }
         }
@@ -168,13 +171,27 @@ impl Alive {
 
 type Sender = mpsc::Sender<Result<Frame<Bytes>, Infallible>>;
 
-async fn copy(path: &Path, options: &Options, alive: &Alive, out: &Sender) -> io::Result<()> {
-    let mut file = File::open(path)?;
-    if let Some(lines) = options.tail {
-        let start = tail_offset(&mut file, lines)?;
-        file.seek(SeekFrom::Start(start))?;
+/// A log file at the place where reading begins.
+struct Opened {
+    path: PathBuf,
+    file: File,
+    notices: Option<Notices>,
+}
+
+impl Opened {
+    fn at(path: PathBuf, options: &Options) -> io::Result<Opened> {
+        let mut file = File::open(&path)?;
+        if let Some(lines) = options.tail {
+            let start = tail_offset(&mut file, lines)?;
+            file.seek(SeekFrom::Start(start))?;
+        }
+        let notices = if options.follow { Some(Notices::of(&path)?) } else { None };
+        Ok(Opened { path, file, notices })
     }
-    let mut notices = if options.follow { Some(Notices::of(path)?) } else { None };
+}
+
+async fn copy(opened: Opened, options: &Options, alive: &Alive, out: &Sender) -> io::Result<()> {
+    let Opened { path, mut file, mut notices } = opened;
     let mut picker = Picker { options: options.clone(), left: options.limit, rest: BytesMut::new() };
     let mut changes = alive.node.changes.subscribe();
     loop {
@@ -187,7 +204,7 @@ async fn copy(path: &Path, options: &Options, alive: &Alive, out: &Sender) -> io
             picker.finish(out).await;
             return Ok(());
         };
-        if let Some(next) = rotated(&file, path)? {
+        if let Some(next) = rotated(&file, &path)? {
             file = next;
             continue;
         }

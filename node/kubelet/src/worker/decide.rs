@@ -52,6 +52,7 @@ impl Worker {
         match admission::admit(&self.pod, &self.node.admission_view(&self.reference.uid)) {
             Ok(()) => {
                 self.admitted = true;
+                crate::arrow::note(&self.reference, "admitted");
                 self.node.pod_admitted(&self.reference.uid, self.pod.clone());
             }
             Err(refused) => {

@@ -73,6 +73,13 @@ impl Cluster {
             self.dir.path().join("kubelet"),
         );
         config.cgroup_root.clone_from(&self.cgroup);
+        let pki = podwire_apiserver::pki::Pki::open(&self.dir.path().join("pki")).unwrap();
+        let serving = pki.issue_node_server(NODE, &["127.0.0.1".to_owned()]).unwrap();
+        config.tls = Some(podwire_kubelet::ServerTls {
+            cert: serving.cert_pem,
+            key: serving.key_pem,
+            client_ca: pki.ca_pem().to_owned(),
+        });
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         tasks.spawn(config.build().await.unwrap().run(stop.clone()));
@@ -94,6 +101,16 @@ impl Cluster {
         tokio::time::timeout(DEADLINE, rest).await.expect("all participants come to rest");
         self.store.close().await;
         podwire_linux::cgroup::group(&self.cgroup).unwrap().remove(Duration::from_secs(5)).unwrap();
+    }
+
+    /// Waits until the API server knows where the kubelet's server listens.
+    pub(crate) async fn registered(&self) {
+        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
+        self.eventually("the node has an endpoint", || async {
+            let status = nodes.get_opt(NODE).await.unwrap().and_then(|n| n.status);
+            status.is_some_and(|s| s.daemon_endpoints.is_some())
+        })
+        .await;
     }
 
     pub(crate) fn pods(&self) -> Api<Pod> {
@@ -119,8 +136,7 @@ impl Cluster {
 
     pub(crate) async fn secret(&self, name: &str, data: Value) {
         let api: Api<Secret> = Api::default_namespaced(self.client.clone());
-        let object =
-            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data});
+        let object = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data});
         api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
     }
 

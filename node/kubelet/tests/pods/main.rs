@@ -6,4 +6,5 @@ mod cluster;
 mod faults;
 mod lifecycle;
 mod runtime;
+mod server;
 mod sources;

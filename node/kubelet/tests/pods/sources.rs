@@ -10,7 +10,7 @@ use crate::cluster::{Cluster, one, waiting};
 async fn a_config_map_reaches_files_and_environment_and_its_changes_reach_the_files() {
     let cluster = Cluster::start().await;
     cluster.config_map("cfg", json!({"colour": "red"})).await;
-    cluster.secret("key", json!({"pin": "1234"})).await;
+    cluster.secret("key", json!({"pin": "MTIzNA=="})).await;
     let spec = json!({
         "volumes": [
             {"name": "c", "configMap": {"name": "cfg"}},
