@@ -127,3 +127,55 @@ async fn an_image_without_layers_is_an_empty_root() {
     let (store, image) = import(dir.path(), ImageBuilder::new()).await;
     assert_eq!(inside(&store, &image, dir.path(), "ls; touch f; ls"), "f\n");
 }
+
+#[tokio::test]
+async fn files_below_a_link_of_a_lower_layer_go_where_it_leads() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = LayerBuilder::new()
+        .dir("usr", 0o755)
+        .dir("usr/lib", 0o711)
+        .file("usr/lib/old", "old", 0o644)
+        .dir("usr/lib/sub", 0o755)
+        .symlink("lib", "usr/lib")
+        .symlink("lib64", "/lib");
+    // As tools write that list files only: no directory is mentioned.
+    let top = LayerBuilder::new()
+        .file("lib/new", "new", 0o644)
+        .file("lib64/new64", "new", 0o644)
+        .file("lib/sub/deep", "new", 0o644)
+        .hard_link("lib/hard", "lib/old")
+        .file("usr/lib/sub/direct", "new", 0o644);
+    let (store, image) = import(dir.path(), ImageBuilder::new().layer(&base).layer(&top)).await;
+    let seen =
+        inside(&store, &image, dir.path(), "find . | sort; readlink lib; cat lib/hard; stat -c %a usr/lib");
+    let expected = [
+        ".",
+        "./lib",
+        "./lib64",
+        "./usr",
+        "./usr/lib",
+        "./usr/lib/hard",
+        "./usr/lib/new",
+        "./usr/lib/new64",
+        "./usr/lib/old",
+        "./usr/lib/sub",
+        "./usr/lib/sub/deep",
+        "./usr/lib/sub/direct",
+        "usr/lib",
+        "old711",
+    ];
+    assert_eq!(seen.lines().collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test]
+async fn links_that_lead_in_a_circle_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = LayerBuilder::new().symlink("a", "b").symlink("b", "a");
+    let top = LayerBuilder::new().file("a/f", "x", 0o644);
+    let built = ImageBuilder::new().layer(&base).layer(&top).build();
+    let archive = dir.path().join("image.tar");
+    built.write_oci_archive(&archive, "x").unwrap();
+    let store = StoreConfig::at(dir.path().join("store")).open().unwrap();
+    let error = store.import(&archive, None).await.unwrap_err();
+    assert!(podwire_image::chain(&error).contains("circle"), "{error:?}");
+}

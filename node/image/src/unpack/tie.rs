@@ -17,6 +17,8 @@ use super::{Loose, UnpackError};
 pub(crate) fn tie(dest: &Path, parents: &[PathBuf], loose: &Loose) -> Result<(), UnpackError> {
     let mut tree = Tree::open(dest)?;
     let parents: Vec<Tree> = parents.iter().map(|path| Tree::open(path)).collect::<Result<_, _>>()?;
+    let mut loose = loose.clone();
+    relocate(&mut tree, &parents, &mut loose)?;
     for path in &loose.directories {
         if let Some(from) = find_dir(&parents, path)? {
             let to = tree.open_dir(path).map_err(io_error("open directory", path))?;
@@ -27,6 +29,117 @@ pub(crate) fn tie(dest: &Path, parents: &[PathBuf], loose: &Loose) -> Result<(),
         link(&mut tree, &parents, path, target)?;
     }
     Ok(())
+}
+
+/// Moves what lies in loose directories that are symbolic links in the parents to where the links
+/// lead, as unpacking onto the parents would have done; `loose` then says what is loose there.
+fn relocate(tree: &mut Tree, parents: &[Tree], loose: &mut Loose) -> Result<(), UnpackError> {
+    let mut queue = std::mem::take(&mut loose.directories);
+    let (mut settled, mut hops) = (Vec::new(), 0);
+    while !queue.is_empty() {
+        queue.sort_by_key(|path| std::cmp::Reverse(path.iter().count()));
+        let path = queue.pop().expect("the queue is not empty");
+        let Some(link) = find_link(parents, &path)? else {
+            settled.push(path);
+            continue;
+        };
+        let target = target(&path, &link);
+        hops += 1;
+        if hops > MOST_HOPS || target.starts_with(&path) {
+            let reason = "lies below symbolic links that lead in a circle";
+            return Err(UnpackError::Path { path: path.to_string_lossy().into_owned(), reason });
+        }
+        let mut made = Vec::new();
+        let to = tree.parent(&target, &mut made)?;
+        let to = rustix::io::dup(to).map_err(io_error("open directory", &target))?;
+        tree.forget();
+        let (parent, name) = split(&path).expect("a loose directory is not the root");
+        let home = tree.open_dir(parent).map_err(io_error("open directory", parent))?;
+        merge(&home, name, &to).map_err(io_error("move", &path))?;
+        let links = loose.links.iter_mut().flat_map(|(link, target)| [link, target]);
+        for known in queue.iter_mut().chain(links) {
+            if let Ok(rest) = known.strip_prefix(&path) {
+                *known = target.join(rest);
+            }
+        }
+        queue.extend(made);
+    }
+    loose.directories = settled;
+    Ok(())
+}
+
+/// Links of links are followed this far, as the kernel does.
+const MOST_HOPS: usize = 40;
+
+/// What `path` points at in the parents, if it is a symbolic link there.
+fn find_link(parents: &[Tree], path: &Path) -> Result<Option<Vec<u8>>, UnpackError> {
+    let (dir, name) = split(path).expect("a loose directory is not the root");
+    for parent in parents {
+        let found = match parent.open_dir(dir) {
+            Ok(fd) => match kind_at(fd.as_fd(), name).map_err(io_error("look up", path))? {
+                Some((FileType::Symlink, _)) => {
+                    let link =
+                        rustix::fs::readlinkat(&fd, name, Vec::new()).map_err(io_error("read link", path))?;
+                    return Ok(Some(link.into_bytes()));
+                }
+                found => found.is_some(),
+            },
+            Err(Errno::NOENT) => false,
+            Err(Errno::NOTDIR) => true,
+            Err(error) => return Err(io_error("open directory", dir)(error)),
+        };
+        if found || hides(parent, path) {
+            break;
+        }
+    }
+    Ok(None)
+}
+
+/// Where the link at `path` leads, within the root.
+fn target(path: &Path, link: &[u8]) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    let mut target = match link.starts_with(b"/") {
+        true => PathBuf::new(),
+        false => path.parent().unwrap_or(Path::new("")).to_owned(),
+    };
+    for part in link.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => {
+                target.pop();
+            }
+            part => target.push(OsStr::from_bytes(part)),
+        }
+    }
+    target
+}
+
+/// Moves everything in the directory `name` of `home` into `to` and removes it.
+fn merge(home: &OwnedFd, name: &OsStr, to: &OwnedFd) -> Result<(), Errno> {
+    use std::os::unix::ffi::OsStrExt;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let from = rustix::fs::openat(home, name, flags, Mode::empty())?;
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::read_from(&from)? {
+        let entry = entry?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            names.push(entry.file_name().to_owned());
+        }
+    }
+    for child in names {
+        let child = OsStr::from_bytes(child.to_bytes());
+        let both = (kind_at(from.as_fd(), child)?, kind_at(to.as_fd(), child)?);
+        if let (Some((FileType::Directory, _)), Some((FileType::Directory, _))) = both {
+            let inner = rustix::fs::openat(to, child, flags, Mode::empty())?;
+            merge(&from, child, &inner)?;
+            continue;
+        }
+        if both.1.is_some() {
+            remove_at(to.as_fd(), child)?;
+        }
+        rustix::fs::renameat(&from, child, to, child)?;
+    }
+    rustix::fs::unlinkat(home, name, AtFlags::REMOVEDIR)
 }
 
 /// The topmost directory `path` of the parents, unless a layer above it hides it.
