@@ -18,7 +18,7 @@ use podwire_wire::nri::{
     ValidateContainerAdjustmentRequest, ValidateContainerAdjustmentResponse,
 };
 
-use super::plugin::{Plugin, PluginInfo};
+use super::plugin::{Plugin, PluginInfo, Stage};
 use super::registry::{Registry, UnderWay};
 use super::required;
 use crate::link::CallError;
@@ -318,7 +318,9 @@ impl Nri {
                 return Err(EventError::Absent { plugin, event: method });
             }
             let under_way = self.registry.begin(&pod.id, making).await;
-            let here = |name: &String| under_way.plugins.iter().any(|plugin| plugin.name == *name);
+            let living = |plugin: &&Arc<Plugin>| plugin.stage() != Stage::Gone;
+            let here =
+                |name: &String| under_way.plugins.iter().filter(living).any(|plugin| plugin.name == *name);
             if required.iter().all(here) {
                 return Ok(Telling::new(event, method, under_way, required, pod));
             }

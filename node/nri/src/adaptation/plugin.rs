@@ -100,6 +100,11 @@ impl Plugin {
         format!("{}-{}", self.index, self.name)
     }
 
+    /// How far it has come; one whose connection just ended is gone.
+    pub(super) fn stage(&self) -> Stage {
+        if self.link.is_closed() { Stage::Gone } else { *self.stage.borrow() }
+    }
+
     /// Waits until it has been synchronized; `false` if it went away instead.
     pub(super) async fn ready(&self) -> bool {
         let mut stage = self.stage.subscribe();
@@ -161,7 +166,7 @@ impl Plugin {
             name: self.name.clone(),
             index: self.index.clone(),
             events: self.events,
-            ready: *self.stage.borrow() == Stage::Ready,
+            ready: self.stage() == Stage::Ready,
             calls: record.calls,
             errors: record.errors,
             last_error: record.last_error.clone(),

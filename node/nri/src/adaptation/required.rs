@@ -38,7 +38,7 @@ pub(super) async fn wait(registry: &Registry, names: &BTreeSet<String>, longest:
     let absent = || {
         let plugins = registry.plugins();
         let ready = |name: &&String| {
-            plugins.iter().any(|plugin| plugin.name == **name && *plugin.stage.borrow() == Stage::Ready)
+            plugins.iter().any(|plugin| plugin.name == **name && plugin.stage() == Stage::Ready)
         };
         names.iter().find(|name| !ready(name)).cloned()
     };
