@@ -428,7 +428,7 @@ func emit() {
 		if m.atomic {
 			atomic = "true"
 		}
-		fmt.Printf("Message { name: %q, atomic: %s, fields: F%d },\n", m.d.pkg.open+"."+m.d.name, atomic, m.index)
+		fmt.Printf("Message { name: %q, index: %d, atomic: %s, fields: F%d },\n", m.d.pkg.open+"."+m.d.name, m.index, atomic, m.index)
 	}
 	fmt.Println("];")
 	for _, m := range order {

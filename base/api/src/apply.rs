@@ -117,7 +117,9 @@ fn update(kind: &Kind, live: &Value, new: &Value, managers: &mut Managers, write
     changes.exclude(&reset_fields(kind, writer.subresource));
     managers.release(&changes);
     let mut mine = changes.added;
-    mine.union(&changes.modified);
+    if !changes.modified.is_empty() {
+        mine.union(&changes.modified);
+    }
     mine.subtract(never_tracked());
     if !mine.is_empty() {
         managers.claim(kind, writer, mine);

@@ -2,6 +2,8 @@
 //!
 //! The rows live in `schema/generated.rs`, which `cargo xtask gen kinds` writes from the published Go modules.
 
+use std::sync::OnceLock;
+
 #[rustfmt::skip]
 mod generated;
 
@@ -15,6 +17,8 @@ pub type SchemaRef = &'static Message;
 pub struct Message {
     /// Name of its OpenAPI definition, e.g. `io.k8s.api.core.v1.Pod`.
     pub name: &'static str,
+    /// Place in the table.
+    index: u16,
     /// Whether server-side apply treats it as one value.
     pub atomic: bool,
     /// Fields sorted by JSON name, inlined ones included.
@@ -138,6 +142,12 @@ impl Message {
         Some(&self.fields[at])
     }
 
+    /// What the wire needs to know about the message.
+    pub(crate) fn wire(&self) -> &'static Wire {
+        static ALL: OnceLock<Vec<Wire>> = OnceLock::new();
+        &ALL.get_or_init(|| Message::all().iter().map(Wire::of).collect())[usize::from(self.index)]
+    }
+
     /// Name without the package, as Go prints it in errors (`Pod`).
     pub fn short_name(&self) -> &'static str {
         self.name.rsplit('.').next().unwrap_or(self.name)
@@ -151,6 +161,42 @@ impl Message {
     /// All messages.
     pub fn all() -> &'static [Message] {
         &generated::MESSAGES
+    }
+}
+
+/// A message as the protobuf transcoder sees it.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    /// Fields of the message itself, by number.
+    by_number: Vec<Option<&'static Field>>,
+    /// The embedded messages: see [`Field::via`].
+    pub(crate) embedded: Vec<u32>,
+}
+
+impl Wire {
+    fn of(message: &'static Message) -> Wire {
+        let mut wire = Wire { by_number: Vec::new(), embedded: Vec::new() };
+        for field in message.fields.iter().filter(|f| f.number != 0) {
+            let mut via = field.via;
+            while via != 0 && !wire.embedded.contains(&via) {
+                wire.embedded.push(via);
+                via /= 100;
+            }
+            if field.via == 0 {
+                let at = field.number as usize;
+                if wire.by_number.len() <= at {
+                    wire.by_number.resize(at + 1, None);
+                }
+                wire.by_number[at] = Some(field);
+            }
+        }
+        wire.embedded.sort_unstable();
+        wire
+    }
+
+    /// The field with this number that is no part of an embedded message.
+    pub(crate) fn field(&self, number: u32) -> Option<&'static Field> {
+        self.by_number.get(number as usize).copied().flatten()
     }
 }
 

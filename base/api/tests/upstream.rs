@@ -2,6 +2,7 @@
 //!
 //! The files under `golden/` were printed by small programs around upstream's validation, strategic merge, field
 //! manager and protobuf packages; the inputs are ours.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use podwire_api::{Kind, apply, by_gvk, defaults, patch, protobuf, split_api_version, strict, validate};
 use serde_json::{Value, json};

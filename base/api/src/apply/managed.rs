@@ -80,18 +80,10 @@ impl Managers {
     }
 
     pub(super) fn encode(mut self) -> Value {
-        self.0.sort_by(|a, b| {
-            let key = |e: &Entry| {
-                (
-                    e.operation.clone(),
-                    e.time.clone(),
-                    e.manager.clone(),
-                    e.api_version.clone(),
-                    e.subresource.clone(),
-                )
-            };
-            key(a).cmp(&key(b))
-        });
+        fn key(e: &Entry) -> (&str, Option<&str>, &str, &str, &str) {
+            (&e.operation, e.time.as_deref(), &e.manager, &e.api_version, &e.subresource)
+        }
+        self.0.sort_by(|a, b| key(a).cmp(&key(b)));
         let items = self.0.into_iter().map(|entry| {
             let mut item = json!({
                 "manager": entry.manager,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::set::Set;
 use crate::schema::{Cardinality, Field, ListType, Message, SchemaRef, Type};
@@ -115,9 +115,7 @@ pub(super) fn compare(schema: SchemaRef, old: &Value, new: &Value) -> Changes {
     let mut sides = Sides::default();
     compare_parts(Shape::Struct(schema), Some(old), Some(new), &mut sides);
     let [added, modified, removed] = [sides.added, sides.modified, sides.removed].map(Set::of);
-    let mut changes = Changes { added, modified, removed };
-    changes.exclude(&Set::from_json(json!({"f:metadata": {"f:managedFields": {}}})));
-    changes
+    Changes { added, modified, removed }
 }
 
 #[derive(Default)]
@@ -129,6 +127,9 @@ struct Sides {
 
 /// Compares the children of two values of one shape.
 fn compare_parts(shape: Shape, old: Option<&Value>, new: Option<&Value>, out: &mut Sides) {
+    if matches!(shape, Shape::Struct(_) | Shape::Map(_)) {
+        return compare_fields(shape, old.and_then(Value::as_object), new.and_then(Value::as_object), out);
+    }
     let mut pairs: BTreeMap<String, (Shape, Option<&Value>, Option<&Value>)> = BTreeMap::new();
     for (key, shape, value) in old.map(|v| entries(shape, v)).unwrap_or_default() {
         pairs.insert(key, (shape, Some(value), None));
@@ -143,6 +144,25 @@ fn compare_parts(shape: Shape, old: Option<&Value>, new: Option<&Value>, out: &m
     }
 }
 
+fn compare_fields(shape: Shape, old: Option<&Node>, new: Option<&Node>, out: &mut Sides) {
+    let below = |name: &str| match shape {
+        Shape::Struct(schema) => schema.field(name).map_or(Shape::Leaf, self::shape),
+        Shape::Map(field) => element(field),
+        _ => Shape::Leaf,
+    };
+    for (name, value) in new.into_iter().flatten() {
+        let was = old.and_then(|o| o.get(name));
+        if was != Some(value) && name != "managedFields" {
+            compare_value(format!("f:{name}"), below(name), was, Some(value), out);
+        }
+    }
+    for (name, value) in old.into_iter().flatten() {
+        if !new.is_some_and(|n| n.contains_key(name)) && name != "managedFields" {
+            compare_value(format!("f:{name}"), below(name), Some(value), None, out);
+        }
+    }
+}
+
 fn compare_value(key: String, shape: Shape, old: Option<&Value>, new: Option<&Value>, out: &mut Sides) {
     let leaf = matches!(shape, Shape::Leaf) || is_hollow(old) && is_hollow(new);
     let mut below = Sides::default();
@@ -150,9 +170,15 @@ fn compare_value(key: String, shape: Shape, old: Option<&Value>, new: Option<&Va
         compare_parts(shape, old, new, &mut below);
     }
     let (added, removed) = (old.is_none(), new.is_none());
-    Set::attach(&mut out.added, key.clone(), below.added, added);
-    Set::attach(&mut out.removed, key.clone(), below.removed, removed);
-    Set::attach(&mut out.modified, key, below.modified, leaf && !added && !removed);
+    for (set, part, member) in [
+        (&mut out.removed, below.removed, removed),
+        (&mut out.modified, below.modified, leaf && !added && !removed),
+    ] {
+        if member || !part.is_empty() {
+            Set::attach(set, key.clone(), part, member);
+        }
+    }
+    Set::attach(&mut out.added, key, below.added, added);
 }
 
 /// The fields a configuration names.
@@ -280,7 +306,11 @@ fn remove_parts(shape: Shape, value: &mut Value, given_up: &Node, owned: &Node) 
         }
         let hollow = is_hollow(Some(child));
         remove_parts(below, child, &given, kept.as_ref().unwrap_or(&nothing));
-        !hollow && is_hollow(Some(child))
+        if !hollow && is_hollow(Some(child)) {
+            // What lost all its content stays as nothing, which its owner still owns.
+            *child = Value::Null;
+        }
+        false
     };
     match (shape, value) {
         (Shape::Struct(schema), Value::Object(map)) => {

@@ -54,15 +54,19 @@ pub(super) fn message(
     if depth > DEEPEST {
         return Err(ProtobufError::Value("the object is nested too deeply".to_owned()));
     }
+    let wire = schema.wire();
     let mut reader = Reader::new(bytes);
     while let Some((number, payload)) = reader.field()? {
-        if let Some(field) = schema.fields.iter().find(|f| f.via == via && f.number == number) {
+        let own = match via {
+            0 => wire.field(number),
+            _ => schema.fields.iter().find(|f| f.via == via && f.number == number),
+        };
+        if let Some(field) = own {
             read_field(field, payload, out, depth)?;
             continue;
         }
         let below = via * 100 + number;
-        let embeds = |f: &&Field| f.via == below || (via == 0 && f.via / 100 == number && f.via >= 100);
-        if schema.fields.iter().any(|f| embeds(&f))
+        if wire.embedded.contains(&below)
             && let Payload::Bytes(inner) = payload
         {
             message(schema, below, inner, out, depth + 1)?;

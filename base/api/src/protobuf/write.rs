@@ -1,7 +1,5 @@
 //! JSON values to messages.
 
-use std::collections::BTreeMap;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
@@ -13,29 +11,21 @@ use crate::time;
 
 pub(super) fn message(schema: SchemaRef, map: &Map<String, Value>, out: &mut Vec<u8>) {
     // Messages that Go embeds: their fields sit in this object in JSON, but in a message of their own here.
-    let mut embedded: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
-    for field in schema.fields {
-        if field.number == 0 {
-            continue;
-        }
-        let value = map.get(field.name).filter(|v| !v.is_null());
+    let mut embedded: Vec<(u32, Vec<u8>)> =
+        schema.wire().embedded.iter().map(|via| (*via, Vec::new())).collect();
+    for (name, value) in map.iter().filter(|(_, value)| !value.is_null()) {
+        let Some(field) = schema.field(name).filter(|f| f.number != 0) else { continue };
         if field.via == 0 {
-            if let Some(value) = value {
-                write_field(field, value, out);
-            }
-            continue;
-        }
-        let inner = embedded.entry(field.via).or_default();
-        if let Some(value) = value {
+            write_field(field, value, out);
+        } else if let Some((_, inner)) = embedded.iter_mut().find(|(via, _)| *via == field.via) {
             write_field(field, value, inner);
         }
     }
-    while let Some((via, inner)) = embedded.pop_last() {
-        if via >= 100 {
-            let outer = embedded.entry(via / 100).or_default();
-            wire::bytes(via % 100, &inner, outer);
-        } else {
-            wire::bytes(via, &inner, out);
+    // The deepest come last in the list, and go into the ones before them.
+    while let Some((via, inner)) = embedded.pop() {
+        match embedded.iter_mut().find(|(outer, _)| via >= 100 && *outer == via / 100) {
+            Some((_, outer)) => wire::bytes(via % 100, &inner, outer),
+            None => wire::bytes(via, &inner, out),
         }
     }
 }
