@@ -1,6 +1,7 @@
 //! An API server by itself, to try kubectl against: `serve FOLDER [ADDRESS]`.
 //!
-//! Keeps everything under FOLDER and writes an administrator's kubeconfig to `FOLDER/admin.kubeconfig`.
+//! Keeps everything under FOLDER and writes kubeconfigs for administrator, scheduler, controllers and a node
+//! there.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,9 +24,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = EmbeddedConfig::new(folder.join("store")).open()?;
     let server = Config::new(Arc::new(store.clone()), folder.join("pki"), address.parse()?).build().await?;
     let pki = server.pki();
-    let admin = pki.issue_client("kubernetes-admin", &["system:masters"])?;
     let url = format!("https://{}", server.local_addr());
-    Pki::write_private(&folder.join("admin.kubeconfig"), &pki.kubeconfig(&url, "kubernetes-admin", &admin))?;
+    let users: [(&str, &str, &[&str]); 4] = [
+        ("admin", "kubernetes-admin", &["system:masters"]),
+        ("scheduler", "system:kube-scheduler", &[]),
+        ("controllers", "system:kube-controller-manager", &[]),
+        ("node", "system:node:n1", &["system:nodes"]),
+    ];
+    for (file, user, groups) in users {
+        let text = pki.kubeconfig(&url, user, &pki.issue_client(user, groups)?);
+        Pki::write_private(&folder.join(format!("{file}.kubeconfig")), &text)?;
+    }
     tracing::info!(%url, "serving");
     let shutdown = CancellationToken::new();
     let signal = shutdown.clone();

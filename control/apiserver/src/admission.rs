@@ -1,5 +1,6 @@
 //! Admission: the server's own changes and refusals, between decoding and validation.
 
+mod jobs;
 mod pods;
 pub(crate) mod service;
 
@@ -29,6 +30,13 @@ pub(crate) async fn create(
         core.services.assign(core, object)?;
     }
     Ok(())
+}
+
+/// Completes an object whose uid is known, just before it is validated.
+pub(crate) fn complete_identified(kind: &Kind, object: &mut Value) {
+    if kind.is("batch", "Job") {
+        jobs::select_by_uid(object);
+    }
 }
 
 /// Admits a change.

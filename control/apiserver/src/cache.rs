@@ -111,12 +111,39 @@ impl Caches {
             match result {
                 Ok(()) => return,
                 Err(StoreError::Closed) => return,
+                Err(StoreError::Compacted { .. }) => {
+                    tracing::warn!(
+                        "the store has forgotten what the cache has not heard yet; reading all again"
+                    );
+                    if let Err(error) = self.reload(store).await {
+                        tracing::error!(error = %crate::error_chain(&error), "the stored objects could not be read");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                }
                 Err(error) => {
                     tracing::error!(error = %crate::error_chain(&error), "the watch on the store ended; trying again");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
         }
+    }
+
+    /// Starts over from what is stored now; all watchers have to as well.
+    async fn reload(&self, store: &dyn Store) -> Result<(), StoreError> {
+        let listing = store.list(ROOT, None, None, None).await?;
+        for cache in self.by_prefix.values() {
+            cache.reset(listing.revision);
+        }
+        for kv in &listing.items {
+            if let Some(cache) = self.of_key(&kv.key) {
+                cache.load(kv);
+            }
+        }
+        self.applied.send_replace(listing.revision);
+        for cache in self.by_prefix.values() {
+            cache.wake();
+        }
+        Ok(())
     }
 
     async fn follow(

@@ -86,6 +86,13 @@ impl ResourceCache {
         }
     }
 
+    /// Forgets everything; nothing from before `revision` can be watched any more.
+    pub(crate) fn reset(&self, revision: u64) {
+        let mut state = self.write();
+        let first = state.first + state.ring.len() as u64 + 1;
+        *state = State { first, floor: revision, newest: revision, ..State::default() };
+    }
+
     /// Reads stored bytes that may be of any age, without keeping them.
     pub(crate) fn read_entry(&self, kv: &KeyValue) -> Option<Arc<Entry>> {
         Entry::read(self.kind, &self.wanted, kv)

@@ -99,6 +99,7 @@ impl Insert<'_> {
         let generated = name_it(&mut object);
         admission::create(self.core, self.identity, kind, &mut object).await?;
         fill_metadata(&mut object);
+        admission::complete_identified(kind, &mut object);
         strategy::prepare_create(kind, &mut object);
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let errors = validate::create(kind, &object);

@@ -1,0 +1,122 @@
+//! The same requests to the real kube-apiserver and to this one; the answers have to agree.
+//!
+//! `differential/corpus.jsonl` has one request a line: method `m`, path `p`, body `b` (or `raw` text),
+//! headers `h`. `save` remembers uid and version of the answer for later lines (`$a.uid`). A line with
+//! `allow` says why its body may differ, with `allow_code` also its code; `quiet` lines only prepare.
+#![cfg(feature = "interop")]
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+
+#[path = "support/server.rs"]
+mod server;
+
+#[path = "differential/compare.rs"]
+mod compare;
+#[path = "differential/upstream.rs"]
+mod upstream;
+
+use std::collections::HashMap;
+
+use http_body_util::BodyExt;
+use serde_json::Value;
+
+/// One of the two servers, with what its answers were remembered for.
+struct Side {
+    client: kube::Client,
+    saved: HashMap<String, String>,
+}
+
+struct Answer {
+    code: u16,
+    body: Value,
+    warning: Option<String>,
+    media: Option<String>,
+}
+
+impl Side {
+    fn new(client: kube::Client) -> Self {
+        Self { client, saved: HashMap::new() }
+    }
+
+    fn fill_in(&self, text: &str) -> String {
+        self.saved.iter().fold(text.to_owned(), |text, (key, value)| text.replace(&format!("${key}"), value))
+    }
+
+    async fn ask(&mut self, line: &Value) -> Answer {
+        let path = self.fill_in(line["p"].as_str().unwrap());
+        let mut request = http::Request::builder().method(line["m"].as_str().unwrap()).uri(&path);
+        request = request.header("user-agent", "difftest/1");
+        let body = match (&line["b"], line["raw"].as_str()) {
+            (_, Some(raw)) => Some(raw.to_owned()),
+            (Value::Null, None) => None,
+            (body, None) => Some(self.fill_in(&body.to_string())),
+        };
+        let headers = line["h"].as_object().cloned().unwrap_or_default();
+        if body.is_some() && !headers.contains_key("Content-Type") {
+            request = request.header("content-type", "application/json");
+        }
+        for (key, value) in &headers {
+            request = request.header(key, value.as_str().unwrap());
+        }
+        let request = request.body(kube::client::Body::from(body.unwrap_or_default().into_bytes())).unwrap();
+        let response = self.client.send(request).await.unwrap();
+        let header =
+            |name: &str| response.headers().get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
+        let (code, warning, media) = (response.status().as_u16(), header("warning"), header("content-type"));
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        let body = serde_json::from_slice(&bytes)
+            .unwrap_or_else(|_| Value::from(String::from_utf8_lossy(&bytes).into_owned()));
+        if let Some(name) = line["save"].as_str() {
+            for (key, field) in [("rv", "resourceVersion"), ("uid", "uid")] {
+                let value = body["metadata"][field].as_str().unwrap_or_default();
+                self.saved.insert(format!("{name}.{key}"), value.to_owned());
+            }
+        }
+        Answer { code, body, warning, media }
+    }
+}
+
+#[tokio::test]
+async fn answers_agree_with_upstream() {
+    let ours = server::start().await;
+    let upstream = upstream::start(&ours.pki).await;
+    let mut left = Side::new(ours.remote("kubernetes-admin", &["system:masters"]).await);
+    let mut right = Side::new(upstream.client(&ours.pki).await);
+    let corpus = include_str!("differential/corpus.jsonl");
+    let (mut compared, mut allowed, mut report) = (0, 0, Vec::new());
+    for (number, line) in corpus.lines().enumerate() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let (a, b) = (left.ask(&line).await, right.ask(&line).await);
+        if line["quiet"] == true {
+            continue;
+        }
+        compared += 1;
+        let mut differences = Vec::new();
+        if a.code != b.code && line["allow_code"] != true {
+            differences.push(format!("code: ours {}, upstream {}", a.code, b.code));
+        }
+        if line["allow"].is_null() {
+            differences.extend(compare::differences(&a.body, &b.body));
+            if a.warning != b.warning || a.media != b.media {
+                differences.push(format!(
+                    "headers: ours {:?} {:?}, upstream {:?} {:?}",
+                    a.warning, a.media, b.warning, b.media
+                ));
+            }
+        } else {
+            allowed += 1;
+        }
+        if !differences.is_empty() {
+            let head = format!("line {}: {} {}", number + 1, line["m"], line["p"]);
+            report.push(format!("{head}\n    {}", differences.join("\n    ")));
+        }
+    }
+    upstream.stop().await;
+    ours.stop().await;
+    assert!(compared >= 300, "the corpus has only {compared} requests");
+    assert!(
+        report.is_empty(),
+        "{} of {compared} answers differ ({allowed} may):\n{}",
+        report.len(),
+        report.join("\n")
+    );
+}
