@@ -178,7 +178,7 @@ fn add_and_maybe_kill(id: &str, conf: &str, salt: usize) -> Option<String> {
     let mut child = plugin("host-local", &env).spawn().expect("start");
     // Ignored: killed below, it may not read all.
     child.stdin.take().expect("stdin").write_all(conf.as_bytes()).ok();
-    if salt % 3 != 0 {
+    if !salt.is_multiple_of(3) {
         std::thread::sleep(Duration::from_micros((salt as u64 * 2654435761 % 20) * 300));
         // Ignored: it may have ended already.
         child.kill().ok();

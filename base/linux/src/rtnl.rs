@@ -39,7 +39,6 @@ pub fn probe() -> Result<(), ProbeError> {
             master: bridge,
             mtu: None,
             mac: None,
-            alias: None,
             peer: Peer { name: "probe2", netns: None, mac: None },
         });
         socket.exchange(&mut batch).map_err(refused("veth pairs (CONFIG_VETH)"))?;

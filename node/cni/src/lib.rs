@@ -6,11 +6,13 @@
 //!
 //! Synchronous on purpose: a network namespace belongs to a thread, and the plugin binary must start in a millisecond.
 
+pub mod conformance;
 pub mod ipam;
 pub mod names;
 pub mod networks;
 pub mod plugins;
 pub mod spec;
+pub mod tool;
 
 pub use networks::default::{DefaultNetwork, remove_default_network, write_default_conflist};
 pub use networks::{AddResult, Attachment, Error, Networks, Pending, RuntimeConfig};

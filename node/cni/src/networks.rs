@@ -192,6 +192,20 @@ impl Networks {
         self.add(&conflist, attachment)
     }
 
+    /// The same on a network of the caller's choice.
+    pub fn ensure_in(&self, conflist: &Conflist, attachment: &Attachment) -> Result<AddResult, Error> {
+        check_attachment(attachment)?;
+        let _turn = self.locks.attachment(&attachment.container_id, &attachment.ifname);
+        if let Some(entry) = self.journal.read(&attachment.container_id, &attachment.ifname)? {
+            let same = entry.conflist.name == conflist.name;
+            match self.intact(&entry, attachment).filter(|_| same) {
+                Some(result) => return add_result(&entry.conflist.name, result),
+                None => self.remove(&entry)?,
+            }
+        }
+        self.add(conflist, attachment)
+    }
+
     fn intact(&self, entry: &Entry, attachment: &Attachment) -> Option<CniResult> {
         let result =
             entry.result.clone().filter(|_| entry.phase == Phase::Attached && entry.is_of_this_boot())?;
@@ -377,6 +391,21 @@ impl Networks {
             }
         }
         self.pending()
+    }
+
+    /// The attachments in the cache of results, whoever made them.
+    pub fn cached(&self) -> Result<Vec<Attachment>, Error> {
+        self.cache.all()
+    }
+
+    /// Removes cached results of attachments that are not in `keep`.
+    pub fn forget_dead_results(&self, keep: &[Attachment]) -> Result<(), Error> {
+        for cached in self.cache.all()? {
+            if !keep.iter().any(|a| a.container_id == cached.container_id && a.ifname == cached.ifname) {
+                self.cache.forget(&cached.container_id, &cached.ifname)?;
+            }
+        }
+        Ok(())
     }
 
     /// The attachments that exist.

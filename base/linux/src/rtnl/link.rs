@@ -210,8 +210,6 @@ pub struct Veth<'a> {
     pub mtu: Option<u32>,
     /// Hardware address of this end.
     pub mac: Option<Mac>,
-    /// Free text on this end.
-    pub alias: Option<&'a str>,
     /// The other end.
     pub peer: Peer<'a>,
 }
@@ -289,7 +287,7 @@ pub struct LinkChange<'a> {
     pub allmulti: Option<bool>,
     /// Transmit queue length.
     pub tx_queue: Option<u32>,
-    /// Free text.
+    /// Free text; the kernel takes none at birth.
     pub alias: Option<&'a str>,
     /// Move to another namespace.
     pub netns: Option<BorrowedFd<'a>>,
@@ -324,7 +322,7 @@ impl Batch {
         let up = if veth.up { IFF_UP } else { 0 };
         self.push("create veth", RTM_NEWLINK, flags, |m| {
             m.put(&ifinfo(0, 0, up, up)).str(IFLA_IFNAME, veth.name);
-            optional(m, veth.mtu, veth.mac, veth.alias);
+            optional(m, veth.mtu, veth.mac, None);
             if let Some(master) = veth.master {
                 m.u32(IFLA_MASTER, master);
             }

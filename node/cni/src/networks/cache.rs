@@ -108,4 +108,41 @@ impl Cache {
         }
         None
     }
+
+    /// Every attachment that has a cached result; what cannot be read is skipped.
+    pub(crate) fn all(&self) -> Result<Vec<Attachment>, Error> {
+        let mut found = Vec::new();
+        for (_, value) in self.entries()? {
+            let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
+            found.push(Attachment {
+                container_id: text("containerId"),
+                ifname: text("ifName"),
+                netns: PathBuf::from(text("netns")),
+                ..Attachment::default()
+            });
+        }
+        Ok(found)
+    }
+
+    /// Removes every result of a container's interface, whatever its network.
+    pub(crate) fn forget(&self, container: &str, ifname: &str) -> Result<(), Error> {
+        for (path, value) in self.entries()? {
+            if value["containerId"] == container && value["ifName"] == ifname {
+                std::fs::remove_file(&path).map_err(failed("remove", &path))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn entries(&self) -> Result<Vec<(PathBuf, Value)>, Error> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(&self.dir).map_err(failed("list", &self.dir))?.filter_map(Result::ok) {
+            let value: Option<Value> =
+                std::fs::read(entry.path()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+            if let Some(value) = value.filter(|value| value["kind"] == KIND) {
+                found.push((entry.path(), value));
+            }
+        }
+        Ok(found)
+    }
 }

@@ -93,22 +93,10 @@ impl Conflist {
 
     /// The name of the n-th plugin.
     pub fn kind(&self, step: usize) -> &str {
-        let named = |plugin: &Map<String, Value>| {
-            plugin
-                .iter()
-                .find(|(key, _)| key.eq_ignore_ascii_case("type"))
-                .and_then(|(_, value)| value.as_str().map(str::len))
-        };
-        match self.plugins.get(step).and_then(|plugin| named(plugin).map(|_| plugin)) {
-            Some(plugin) => plugin
-                .get("type")
-                .or_else(|| {
-                    plugin.iter().find(|(key, _)| key.eq_ignore_ascii_case("type")).map(|(_, value)| value)
-                })
-                .and_then(Value::as_str)
-                .unwrap_or_default(),
-            None => "",
-        }
+        let Some(plugin) = self.plugins.get(step) else { return "" };
+        let folded =
+            || plugin.iter().find(|(key, _)| key.eq_ignore_ascii_case("type")).map(|(_, value)| value);
+        plugin.get("type").or_else(folded).and_then(Value::as_str).unwrap_or_default()
     }
 }
 
@@ -157,6 +145,11 @@ pub fn load_first(dir: &Path) -> Result<Conflist, Error> {
         Some(path) => load(path, dir),
         None => Err(Error::NoNetwork { dir: dir.to_owned() }),
     }
+}
+
+/// Every configuration of a folder that can be read.
+pub fn load_all(dir: &Path) -> Vec<Conflist> {
+    files(dir, &["conf", "conflist", "json"]).iter().filter_map(|path| load(path, dir).ok()).collect()
 }
 
 /// The configuration of a network by name: lists before single plugins.

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use podwire_linux::netns::Netns;
-use podwire_linux::rtnl::{Batch, Link, LinkRef, Mac, Peer, Socket, Veth};
+use podwire_linux::rtnl::{Batch, Link, LinkChange, LinkRef, Mac, Peer, Socket, Veth};
 
 use crate::names;
 use crate::spec::error::CniError;
@@ -38,9 +38,9 @@ pub fn create(
             master: new.master,
             mtu: new.mtu,
             mac: None,
-            alias: Some(&alias),
             peer: Peer { name: &request.ifname, netns: Some(netns.as_fd()), mac: new.mac },
         });
+        batch.set_link(LinkRef::Name(&name), &LinkChange { alias: Some(&alias), ..LinkChange::default() });
         match socket.exchange(&mut batch) {
             Ok(replies) => {
                 let link = replies.iter().find_map(Link::parse);
