@@ -1,4 +1,4 @@
-//! A CRI server alone, for crictl and critest: `cri_daemon DIR [IMAGE_ARCHIVE...]`.
+//! A CRI server alone, for crictl and critest: `cri_daemon DIR [http://MIRROR] [IMAGE_ARCHIVE...]`.
 //!
 //! Everything it keeps is below DIR; the socket is `DIR/cri.sock`. Image archives are imported before it serves.
 //! Run it in a network namespace of its own: it makes a bridge there.
@@ -21,13 +21,15 @@ fn main() -> ExitCode {
     let Some(dir) = args.first().map(PathBuf::from) else {
         return fail("usage: cri_daemon DIR [IMAGE_ARCHIVE...]");
     };
-    let archives: Vec<PathBuf> = args[1..].iter().map(PathBuf::from).collect();
+    let words: Vec<String> = args[1..].iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let (mirrors, archives): (Vec<String>, Vec<String>) =
+        words.into_iter().partition(|word| word.starts_with("http://"));
     tracing_subscriber::fmt().with_env_filter("info,arrow=debug").with_writer(std::io::stderr).init();
     let serving = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| error.to_string())
-        .and_then(|runtime| runtime.block_on(serve(&dir, &archives)));
+        .and_then(|runtime| runtime.block_on(serve(&dir, mirrors, &archives)));
     match serving {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => fail(&message),
@@ -39,7 +41,7 @@ fn fail(message: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-async fn serve(dir: &Path, archives: &[PathBuf]) -> Result<(), String> {
+async fn serve(dir: &Path, mirrors: Vec<String>, archives: &[String]) -> Result<(), String> {
     let text = |error: &dyn std::error::Error| {
         let mut all = error.to_string();
         let mut cause = error.source();
@@ -49,11 +51,14 @@ async fn serve(dir: &Path, archives: &[PathBuf]) -> Result<(), String> {
         }
         all
     };
-    let images = podwire_image::StoreConfig { root: dir.join("images"), ..Default::default() };
+    let mut images = podwire_image::StoreConfig { root: dir.join("images"), ..Default::default() };
+    if !mirrors.is_empty() {
+        images.registries.mirrors.insert("*".to_owned(), mirrors);
+    }
     if !archives.is_empty() {
         let store = images.clone().open().map_err(|error| text(&error))?;
         for archive in archives {
-            store.import(archive, None).await.map_err(|error| text(&error))?;
+            store.import(Path::new(archive), None).await.map_err(|error| text(&error))?;
         }
     }
     let name = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();

@@ -4,7 +4,7 @@ use podwire_wire::cri;
 
 use crate::{core::Core, error::OpError, layered, spec::mounts::Resolved};
 
-/// Finds the folder an image volume shows. Only images of one layer can be shown without a mount of their own.
+/// Finds the folder an image volume shows. Images of several layers would need a mount of their own and are refused.
 pub(crate) fn resolve(core: &Core, wish: &cri::Mount) -> Result<Resolved, OpError> {
     let refuse = |why: String| OpError::Precondition { why: format!("ImageVolumeMountFailed: {why}") };
     let name = wish.image.as_ref().map(|image| image.image.clone()).unwrap_or_default();
@@ -13,6 +13,12 @@ pub(crate) fn resolve(core: &Core, wish: &cri::Mount) -> Result<Resolved, OpErro
     }
     let image =
         core.images.find(&name).ok_or_else(|| OpError::NotFound { what: "image", id: name.clone() })?;
+    if image.layers.len() > 1 {
+        return Err(refuse(format!(
+            "image {name} has {} layers; volumes of several are not supported",
+            image.layers.len()
+        )));
+    }
     let path = format!("/{}", wish.image_sub_path.trim_matches('/'));
     let found = layered::find(&image.layers, &path).map_err(|error| refuse(error.to_string()))?;
     let source = found.ok_or_else(|| refuse(format!("image {name} has no {path}")))?;

@@ -235,7 +235,13 @@ fn sweep(core: &Core) -> Result<(), OpError> {
         .filter(|known| !known.state().detached)
         .filter_map(|known| network::attachment(known, &core.cgroup_parent(&known.config)))
         .collect();
-    core.networks.gc(&keep).map_err(OpError::failed("collect garbage in the pod networks"))
+    core.networks.gc(&keep).map_err(OpError::failed("collect garbage in the pod networks"))?;
+    let pending =
+        core.networks.retry_pending().map_err(OpError::failed("finish half done network changes"))?;
+    if !pending.is_empty() {
+        tracing::warn!(count = pending.len(), "network changes of pods that are gone could not be finished");
+    }
+    Ok(())
 }
 
 /// The rows of another boot: nothing of them lives, and nobody will ask for them by id.
