@@ -3,6 +3,8 @@
 mod pod;
 mod workload;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
 use crate::Kind;
@@ -18,7 +20,7 @@ pub fn apply(kind: &Kind, object: &mut Value) {
     declared(kind.schema, map);
     match (kind.group, kind.kind) {
         ("", "Pod") => pod::pod(map),
-        ("", "Secret") => set(map, "type", "Opaque"),
+        ("", "Secret") => secret(map),
         ("", "Namespace") => namespace(map),
         ("", "Node") => node(map),
         ("", "Service") => service(map),
@@ -123,6 +125,17 @@ pub(crate) fn each(map: &mut Object, key: &str, mut run: impl FnMut(&mut Object)
 /// Text of an entry, empty when absent.
 pub(crate) fn text<'a>(map: &'a Object, key: &str) -> &'a str {
     map.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Plain text a client wrote for its convenience becomes data.
+fn secret(map: &mut Object) {
+    set(map, "type", "Opaque");
+    if let Some(Value::Object(plain)) = map.remove("stringData") {
+        for (key, value) in plain {
+            let encoded = STANDARD.encode(value.as_str().unwrap_or_default());
+            child(map, "data").insert(key, encoded.into());
+        }
+    }
 }
 
 fn namespace(map: &mut Object) {
@@ -318,6 +331,13 @@ mod tests {
     fn other_kinds_get_theirs() {
         for (group, resource, object, pointer, expected) in [
             ("", "secrets", json!({}), "/type", json!("Opaque")),
+            (
+                "",
+                "secrets",
+                json!({"stringData": {"a": "hello"}, "data": {"b": ""}}),
+                "/data",
+                json!({"a": "aGVsbG8=", "b": ""}),
+            ),
             (
                 "",
                 "namespaces",

@@ -11,10 +11,19 @@ pub use qos::pod_qos;
 
 type Object = Map<String, Value>;
 
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// Daemon sets still carry the generation of their template as an annotation.
+fn template_generation(map: &mut Object, generation: i64) {
+    let annotations = child(child(map, "metadata"), "annotations");
+    annotations.insert(TEMPLATE_GENERATION.to_owned(), generation.to_string().into());
+}
+
 /// Prepares an object for creation: clients cannot set status, generation starts at one.
 pub fn prepare_create(kind: &Kind, object: &mut Value) {
     let Value::Object(map) = object else { return };
-    if kind.has_generation() {
+    // CSI drivers count only their changes.
+    if kind.has_generation() && kind.resource != "csidrivers" {
         child(map, "metadata").insert("generation".to_owned(), json!(1));
     } else {
         child(map, "metadata").remove("generation");
@@ -36,6 +45,10 @@ pub fn prepare_create(kind: &Kind, object: &mut Value) {
                 let finalizers = listed.into_iter().chain([json!("kubernetes")]).collect();
                 spec.insert("finalizers".to_owned(), Value::Array(finalizers));
             }
+        }
+        ("apps", "DaemonSet") => {
+            reset_status(kind, map);
+            template_generation(map, 1);
         }
         // Nodes are registered together with their status.
         ("", "Node") => {}
@@ -76,6 +89,14 @@ pub fn prepare_update(kind: &Kind, new: &mut Value, old: &Value) {
         metadata.remove("generation");
     } else {
         metadata.insert("generation".to_owned(), generation);
+    }
+    if kind.is("apps", "DaemonSet") {
+        let before = old["metadata"]["annotations"][TEMPLATE_GENERATION]
+            .as_str()
+            .and_then(|t| t.parse().ok())
+            .unwrap_or(1);
+        let changed = map["spec"]["template"] != old["spec"]["template"];
+        template_generation(map, if changed { before + 1 } else { before });
     }
     if kind.has_generation() && differs(kind, new, old) {
         bump_generation(new);

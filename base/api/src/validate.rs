@@ -3,6 +3,7 @@
 //! Objects have the kind's shape and defaults when they come here. Kinds without rules of their own get those of
 //! metadata alone.
 
+mod cluster;
 mod core;
 mod error;
 mod meta;
@@ -98,6 +99,13 @@ fn own_rules(kind: &Kind, object: &Value, errors: &mut Errors) {
         ("coordination.k8s.io", "Lease") => core::lease(object, errors),
         ("", "Service") => workload::service(object, errors),
         ("", "PersistentVolumeClaim") => workload::claim(object, errors),
+        ("", "PersistentVolume") => cluster::persistent_volume(object, errors),
+        ("", "PodTemplate") => workload::pod_template_object(object, errors),
+        ("storage.k8s.io", "StorageClass") => cluster::storage_class(object, errors),
+        ("networking.k8s.io", "Ingress") => cluster::ingress(object, errors),
+        ("networking.k8s.io", "IngressClass") => cluster::ingress_class(object, errors),
+        ("rbac.authorization.k8s.io", "RoleBinding") => cluster::role_binding(object, false, errors),
+        ("rbac.authorization.k8s.io", "ClusterRoleBinding") => cluster::role_binding(object, true, errors),
         ("", "ReplicationController") | ("apps" | "batch", _) => workload::workload(kind, object, errors),
         ("policy", "PodDisruptionBudget") => workload::disruption_budget(object, errors),
         ("scheduling.k8s.io", "PriorityClass") => workload::priority_class(object, errors),

@@ -47,6 +47,8 @@ impl Walk {
                     self.field(schema, field, value, &child)?;
                     if omitted(field, value) {
                         gone.push(name.clone());
+                    } else if is_stored_as_nothing(field, value) {
+                        *value = Value::Null;
                     }
                 }
             }
@@ -238,6 +240,15 @@ fn omitted(field: &Field, value: &Value) -> bool {
         Value::String(text) => text.is_empty() && matches!(field.ty, Type::Str | Type::Bytes),
         Value::Bool(b) => !b,
         Value::Number(n) => n.as_f64() == Some(0.0) && matches!(field.ty, Type::I32 | Type::I64 | Type::F64),
+        _ => false,
+    }
+}
+
+/// An empty list or map that Go always writes comes back from the store as null.
+fn is_stored_as_nothing(field: &Field, value: &Value) -> bool {
+    match (field.cardinality, value) {
+        (Cardinality::List, Value::Array(items)) => items.is_empty(),
+        (Cardinality::Map, Value::Object(map)) => map.is_empty(),
         _ => false,
     }
 }

@@ -55,6 +55,28 @@ pub(super) fn container_images(object: &Value, _: Timestamp) -> Value {
     joined(list(&pod_template(object)["spec"]["containers"]).iter().map(|c| text(&c["image"])))
 }
 
+pub(super) fn template_names(object: &Value, _: Timestamp) -> Value {
+    joined(list(&object["template"]["spec"]["containers"]).iter().map(|c| text(&c["name"])))
+}
+
+pub(super) fn template_images(object: &Value, _: Timestamp) -> Value {
+    joined(list(&object["template"]["spec"]["containers"]).iter().map(|c| text(&c["image"])))
+}
+
+pub(super) fn template_labels(object: &Value, _: Timestamp) -> Value {
+    json!(format_selector(&object["template"]["metadata"]["labels"]))
+}
+
+pub(super) fn cidrs(object: &Value, _: Timestamp) -> Value {
+    joined(list(&object["spec"]["cidrs"]).iter().map(text))
+}
+
+pub(super) fn parent(object: &Value, _: Timestamp) -> Value {
+    let parent = &object["spec"]["parentRef"];
+    let parts = ["resource", "namespace", "name"].map(|key| text(&parent[key]).to_owned());
+    json!(parts.into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>().join("/"))
+}
+
 fn pairs(map: &Value) -> Vec<String> {
     map.as_object().into_iter().flatten().map(|(k, v)| format!("{k}={}", text(v))).collect()
 }

@@ -270,6 +270,14 @@ static QUOTA: &[Column] = &[
     AGE,
 ];
 static WEBHOOKS: &[Column] = &[NAME, col("Webhooks", I, 0, Count("webhooks")), AGE];
+static POD_TEMPLATE: &[Column] = &[
+    NAME,
+    col("Containers", S, 0, Computed(c::template_names)),
+    col("Images", S, 0, Computed(c::template_images)),
+    col("Pod Labels", S, 0, Computed(c::template_labels)),
+];
+static IP_ADDRESS: &[Column] = &[NAME, col("ParentRef", S, 0, Computed(c::parent)), AGE];
+static SERVICE_CIDR: &[Column] = &[NAME, col("CIDRs", S, 0, Computed(c::cidrs)), AGE];
 static PLAIN: &[Column] = &[NAME, AGE];
 
 /// Columns of a kind.
@@ -304,7 +312,10 @@ pub(super) fn of(kind: &Kind) -> &'static [Column] {
         "IngressClass" => INGRESS_CLASS,
         "EndpointSlice" => ENDPOINT_SLICE,
         "RoleBinding" | "ClusterRoleBinding" => BINDING,
-        "Role" | "ClusterRole" => ROLE,
+        "Role" | "ClusterRole" | "LimitRange" => ROLE,
+        "PodTemplate" => POD_TEMPLATE,
+        "IPAddress" => IP_ADDRESS,
+        "ServiceCIDR" => SERVICE_CIDR,
         "ResourceClaim" => CLAIM_STATE,
         "ResourceSlice" => SLICE,
         "CertificateSigningRequest" => SIGNING_REQUEST,

@@ -299,6 +299,36 @@ fn other_kinds_have_their_rules() {
         json!({"metadata": {"name": "x", "namespace": "default", "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p"}]}}),
         &["metadata.ownerReferences.uid: Invalid value: \"\": must not be empty"],
     );
+    check(
+        "storage.k8s.io",
+        "storageclasses",
+        json!({"metadata": {"name": "x"}}),
+        &["provisioner: Required value"],
+    );
+    check(
+        "networking.k8s.io",
+        "ingresses",
+        json!({"metadata": meta}),
+        &["spec: Invalid value: null: either `defaultBackend` or `rules` must be specified"],
+    );
+    check(
+        "apps",
+        "controllerrevisions",
+        json!({"metadata": meta}),
+        &["data: Required value: data is mandatory"],
+    );
+    check(
+        "rbac.authorization.k8s.io",
+        "clusterrolebindings",
+        json!({"metadata": {"name": "x"}, "roleRef": {"kind": "Role", "name": "r"}}),
+        &["roleRef.kind: Unsupported value: \"Role\": supported values: \"ClusterRole\""],
+    );
+    check(
+        "batch",
+        "jobs",
+        json!({"metadata": meta, "spec": {"template": {"spec": {"containers": [{"name": "a", "image": "b"}]}}}}),
+        &["spec.template.spec.restartPolicy: Required value: valid values: \"OnFailure\", \"Never\""],
+    );
     assert_eq!(binding(&json!({"target": {"kind": "Foo"}})).len(), 2);
 }
 

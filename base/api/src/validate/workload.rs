@@ -25,9 +25,16 @@ pub(super) fn workload(kind: &Kind, object: &Value, errors: &mut Errors) {
     }
     match kind.kind {
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => {
-            selector(spec, &path, errors);
+            selector(kind, spec, &path, errors);
             pod_template(&spec["template"], &path.child("template"), &["Always"], errors);
         }
+        "ControllerRevision" => {
+            if !object["data"].is_object() {
+                errors.required(&Path::root("data"), "data is mandatory");
+            }
+            errors.nonnegative(&Path::root("revision"), &object["revision"]);
+        }
+        "ReplicationController" if spec["template"].is_null() => errors.required(&path.child("template"), ""),
         "ReplicationController" => {
             pod_template(&spec["template"], &path.child("template"), &["Always"], errors)
         }
@@ -54,19 +61,21 @@ pub(super) fn workload(kind: &Kind, object: &Value, errors: &mut Errors) {
     }
 }
 
-fn selector(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn selector(kind: &Kind, spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let here = path.child("selector");
     let selector = &spec["selector"];
     if selector.is_null() {
         errors.required(&here, "");
-        return;
+    } else {
+        meta::label_selector(selector, &here, errors);
     }
-    meta::label_selector(selector, &here, errors);
     let empty = |field: &str| {
         selector[field].as_object().is_none_or(serde_json::Map::is_empty) && list(&selector[field]).is_empty()
     };
-    if empty("matchLabels") && empty("matchExpressions") {
-        errors.invalid(&here, selector, "empty selector is invalid for deployment");
+    if selector.is_object() && empty("matchLabels") && empty("matchExpressions") {
+        let owner =
+            if kind.kind == "ReplicaSet" { "deployment".to_owned() } else { kind.kind.to_lowercase() };
+        errors.invalid(&here, selector, &format!("empty selector is invalid for {owner}"));
         return;
     }
     let labels = spec["template"]["metadata"]["labels"].as_object().cloned().unwrap_or_default();
@@ -85,14 +94,21 @@ fn pod_template(template: &Value, path: &Path<'_>, policies: &[&str], errors: &m
     let spec = path.child("spec");
     pod::spec(&template["spec"], &spec, errors);
     let policy = text(&template["spec"]["restartPolicy"]);
-    if !policies.contains(&policy) && ["Always", "OnFailure", "Never"].contains(&policy) {
+    if policies.contains(&policy) || !["Always", "OnFailure", "Never"].contains(&policy) {
+        return;
+    }
+    if policies.contains(&"Always") {
         errors.not_supported(&spec.child("restartPolicy"), policy, policies);
+    } else {
+        let words: Vec<String> = policies.iter().map(|p| format!("{p:?}")).collect();
+        errors.required(&spec.child("restartPolicy"), &format!("valid values: {}", words.join(", ")));
     }
 }
 
 pub(super) fn update(kind: &Kind, new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     match kind.kind {
+        "ControllerRevision" => errors.immutable(&Path::root("data"), &new["data"], &old["data"]),
         "Deployment" | "ReplicaSet" | "DaemonSet" => {
             errors.immutable(&path.child("selector"), &new["spec"]["selector"], &old["spec"]["selector"]);
         }
@@ -248,4 +264,8 @@ pub(super) fn priority_class(object: &Value, errors: &mut Errors) {
 pub(super) fn runtime_class(object: &Value, errors: &mut Errors) {
     let handler = text(&object["handler"]);
     errors.all_invalid(&Path::root("handler"), handler, syntax::dns_label(handler));
+}
+
+pub(super) fn pod_template_object(object: &Value, errors: &mut Errors) {
+    pod_template(&object["template"], &Path::root("template"), &["Always", "OnFailure", "Never"], errors);
 }
