@@ -46,8 +46,16 @@ impl ApiError {
     }
 
     /// The object does not exist, or not under the uid that was named.
+    ///
+    /// Another kind of conflict only means that somebody else wrote at the same time.
     pub fn is_gone(&self) -> bool {
-        matches!(self.code(), Some(404 | 409))
+        match self {
+            ApiError::Refused { code: 404, .. } => true,
+            ApiError::Refused { code: 409, message, .. } => {
+                message.to_ascii_lowercase().contains("precondition failed: uid")
+            }
+            _ => false,
+        }
     }
 
     /// Asking again with the same content is useless.
@@ -155,5 +163,24 @@ impl Api {
             "preconditions": {"uid": pod.uid},
         });
         self.json(Method::DELETE, &path, &options).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(code: u16, message: &str) -> ApiError {
+        let (method, path) = (Method::PATCH, String::new());
+        ApiError::Refused { method, path, code, reason: "Conflict".into(), message: message.into() }
+    }
+
+    #[test]
+    fn only_another_uid_means_that_the_object_is_gone() {
+        assert!(refused(404, "pods \"p\" not found").is_gone());
+        let other = "Operation cannot be fulfilled on pods \"p\": Precondition failed: UID in precondition: a, UID in object meta: b";
+        assert!(refused(409, other).is_gone());
+        let busy = "Operation cannot be fulfilled on pods \"p\": the object has been modified";
+        assert!(!refused(409, busy).is_gone());
     }
 }

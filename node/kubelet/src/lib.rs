@@ -16,6 +16,7 @@ pub mod dns;
 mod env;
 pub mod events;
 mod evict;
+mod files;
 mod hooks;
 mod images;
 mod inbox;
@@ -133,6 +134,8 @@ pub struct Config {
     pub log_max_bytes: u64,
     /// How many log files are kept per container.
     pub log_max_files: u32,
+    /// Folder of pods that this node runs by itself.
+    pub static_pod_dir: Option<PathBuf>,
     /// When a shortage of memory or disk ends pods; `None` is never.
     pub eviction: Option<Thresholds>,
 }
@@ -164,6 +167,7 @@ impl Config {
             version: "v1.36.4".to_owned(),
             log_max_bytes: 10 * 1024 * 1024,
             log_max_files: 5,
+            static_pod_dir: None,
             eviction: Some(Thresholds::default()),
         }
     }
@@ -261,6 +265,7 @@ impl Kubelet {
             runtime_label: OnceLock::new(),
             pods: Mutex::new(BTreeMap::new()),
             labels: Mutex::new(BTreeMap::new()),
+            mirrors: files::Mirrors::default(),
             changes: watch::channel(()).0,
             pressure: watch::channel(evict::plan::Pressure::default()).0,
         });
@@ -285,8 +290,14 @@ impl Kubelet {
             files: usize::try_from(config.log_max_files).unwrap_or(5),
         };
         tasks.spawn(rotate::run(node.clone(), limits, shutdown.clone()));
+        let (wanted, statics) = watch::channel(files::Wanted::default());
+        if let Some(folder) = config.static_pod_dir {
+            let name = config.node_name.clone();
+            tasks.spawn(files::run(folder, name, wanted, shutdown.clone()));
+        }
         let source = source::Source {
             node,
+            statics,
             client: config.client,
             orphans: orphaned,
             adoptable: BTreeMap::new(),

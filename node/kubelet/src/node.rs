@@ -115,6 +115,7 @@ pub(crate) struct Node {
     pub(crate) runtime_label: OnceLock<String>,
     pub(crate) pods: Mutex<BTreeMap<String, Known>>,
     pub(crate) labels: Mutex<BTreeMap<String, String>>,
+    pub(crate) mirrors: crate::files::Mirrors,
     /// Rung whenever a pod's computed status changed.
     pub(crate) changes: tokio::sync::watch::Sender<()>,
     /// What the node is short of.

@@ -35,8 +35,8 @@ pub struct Sandbox {
     pub created_at: i64,
     /// Addresses, the first is the primary.
     pub ips: Vec<String>,
-    /// Whether it uses the node's network.
-    pub host_network: bool,
+    /// Whether it uses the node's network, if the runtime says.
+    pub host_network: Option<bool>,
 }
 
 /// One container of the pod, alive or dead.
@@ -146,7 +146,7 @@ impl Sandbox {
             ready: status.state == cri::PodSandboxState::SandboxReady as i32,
             created_at: status.created_at,
             ips,
-            host_network: options.is_some_and(|o| o.network == cri::NamespaceMode::Node as i32),
+            host_network: options.map(|o| o.network == cri::NamespaceMode::Node as i32),
         }
     }
 }

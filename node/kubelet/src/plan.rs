@@ -185,7 +185,7 @@ fn run(pod: &Pod, observed: &Observed, going: &Progressing, now: Timestamp, plan
 fn usable_sandbox<'a>(pod: &Pod, observed: &'a Observed) -> Option<&'a str> {
     let sandbox = observed.ready_sandbox()?;
     let host = spec::host_network(pod);
-    let fits = sandbox.host_network == host && (host || !sandbox.ips.is_empty());
+    let fits = sandbox.host_network.is_none_or(|h| h == host) && (host || !sandbox.ips.is_empty());
     fits.then_some(sandbox.id.as_str())
 }
 

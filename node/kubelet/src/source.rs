@@ -21,7 +21,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    inbox::Inbox,
+    files,
+    inbox::{Inbox, Signal},
     node::Node,
     observed::Observed,
     runtime::watch,
@@ -35,6 +36,8 @@ pub(crate) struct Source {
     pub(crate) client: kube::Client,
     pub(crate) orphans: mpsc::Receiver<(PodRef, Observed)>,
     pub(crate) adoptable: BTreeMap<String, Observed>,
+    /// Pods from this node's files.
+    pub(crate) statics: tokio::sync::watch::Receiver<files::Wanted>,
     /// Every pod of the API, since the first complete list.
     pub(crate) listed: Option<BTreeSet<String>>,
     pub(crate) workers: tokio_util::task::TaskTracker,
@@ -52,6 +55,9 @@ impl Source {
             watcher::Config::default().fields(&format!("spec.nodeName={}", self.node.config.node_name));
         let mut events = watcher::watcher(api, config).default_backoff().boxed();
         let mut batch: BTreeSet<String> = BTreeSet::new();
+        let mut statics = self.statics.clone();
+        let mut has_files = true;
+        self.apply_statics(&shutdown);
         loop {
             tokio::select! {
                 biased;
@@ -60,6 +66,10 @@ impl Source {
                     Some(Ok(event)) => self.heard(event, &mut batch, &shutdown),
                     Some(Err(error)) => tracing::warn!(error = %error, "pods not watched; will retry"),
                     None => break,
+                },
+                changed = statics.changed(), if has_files => match changed {
+                    Ok(()) => self.apply_statics(&shutdown),
+                    Err(_) => has_files = false,
                 },
                 Some((pod, observed)) = self.orphans.recv() => self.orphan(pod, observed, &shutdown),
             }
@@ -97,6 +107,11 @@ impl Source {
     fn heard(&mut self, event: Event<Pod>, batch: &mut BTreeSet<String>, shutdown: &CancellationToken) {
         match event {
             Event::Init => batch.clear(),
+            Event::InitApply(pod) | Event::Apply(pod) if files::is_mirror(&pod) => self.mirror(&pod),
+            Event::Delete(pod) if files::is_mirror(&pod) => {
+                self.node.mirrors.gone(&pod);
+                self.remake_mirrors();
+            }
             Event::InitApply(pod) => {
                 batch.insert(spec::uid(&pod).to_owned());
                 self.apply(pod, shutdown);
@@ -120,6 +135,63 @@ impl Source {
                 }
             }
         }
+    }
+
+    /// A mirror that is being deleted goes at once; one that shows something else is replaced.
+    fn mirror(&self, pod: &Pod) {
+        let hash = spec::annotation(pod, "kubernetes.io/config.mirror").unwrap_or_default();
+        let wanted = self.statics.borrow().contains_key(hash);
+        if wanted && pod.metadata.deletion_timestamp.is_none() {
+            self.node.mirrors.seen(pod);
+            self.node.inboxes.signal(hash, Signal::Mirrored);
+            return;
+        }
+        self.delete_mirror(PodRef::of(pod));
+    }
+
+    fn delete_mirror(&self, reference: PodRef) {
+        let node = self.node.clone();
+        self.node.tasks.spawn(async move {
+            if let Err(error) = node.api.delete_pod(&reference).await {
+                tracing::debug!(pod = %reference, error = %error, "mirror not deleted");
+            }
+        });
+    }
+
+    /// Every static pod without a mirror gets one.
+    fn remake_mirrors(&self) {
+        for (uid, pod) in self.statics.borrow().iter() {
+            if self.node.mirrors.of(pod).is_some() {
+                continue;
+            }
+            let (node, pod, uid) = (self.node.clone(), pod.clone(), uid.clone());
+            self.node.tasks.spawn(async move {
+                files::make_mirror(&node, &pod).await;
+                node.inboxes.signal(&uid, Signal::Mirrored);
+            });
+        }
+    }
+
+    /// Begins and ends pods as the files of this node say.
+    fn apply_statics(&mut self, shutdown: &CancellationToken) {
+        let wanted = self.statics.borrow().clone();
+        for (uid, pod) in wanted.iter() {
+            if self.node.inboxes.get(uid).is_none() {
+                let observed = self.adoptable.remove(uid).unwrap_or_default();
+                self.spawn(pod.clone(), observed, shutdown);
+            }
+        }
+        for uid in self.node.inboxes.uids() {
+            let known = self.node.pods.lock().expect("no holder panics").get(&uid).map(|k| k.pod.clone());
+            let ended = known.is_some_and(|pod| spec::is_static(&pod)) && !wanted.contains_key(&uid);
+            if ended && let Some(inbox) = self.node.inboxes.get(&uid) {
+                inbox.gone();
+            }
+        }
+        for reference in self.node.mirrors.stale(&wanted) {
+            self.delete_mirror(reference);
+        }
+        self.remake_mirrors();
     }
 
     fn apply(&mut self, pod: Pod, shutdown: &CancellationToken) {
@@ -153,6 +225,7 @@ impl Source {
         let Some(listed) = &self.listed else { return };
         for uid in self.node.inboxes.uids() {
             if !listed.contains(&uid)
+                && !self.statics.borrow().contains_key(&uid)
                 && let Some(inbox) = self.node.inboxes.get(&uid)
             {
                 inbox.gone();
@@ -170,7 +243,10 @@ impl Source {
     /// Something runs that no pod of the API wants.
     fn orphan(&mut self, pod: PodRef, observed: Observed, shutdown: &CancellationToken) {
         let Some(listed) = &self.listed else { return };
-        if listed.contains(&pod.uid) || self.node.inboxes.get(&pod.uid).is_some() {
+        if listed.contains(&pod.uid)
+            || self.statics.borrow().contains_key(&pod.uid)
+            || self.node.inboxes.get(&pod.uid).is_some()
+        {
             return;
         }
         tracing::info!(pod = %pod, uid = pod.uid, "clearing a pod that the API no longer has");

@@ -247,6 +247,8 @@ impl Worker {
             Signal::Relisted(listing, began) => self.relisted(&listing, began),
             Signal::Probed(verdict) => self.probed(verdict),
             Signal::VolumesChanged => self.remount(),
+            // Its uid is looked up when the status is published.
+            Signal::Mirrored => self.published = None,
             Signal::Evict(verdict, grace) => {
                 if self.verdict.is_none() {
                     self.verdict = Some(verdict);

@@ -25,7 +25,7 @@ fn sandbox(id: &str, attempt: u32, ready: bool) -> Sandbox {
         ready,
         created_at: i64::from(attempt) + 1,
         ips: vec!["10.0.0.1".into()],
-        host_network: false,
+        host_network: Some(false),
     }
 }
 

@@ -38,7 +38,7 @@ fn observed(containers: Vec<Container>) -> Observed {
         ready: true,
         created_at: 1,
         ips: vec!["10.0.0.1".into(), "fd00::1".into()],
-        host_network: false,
+        host_network: Some(false),
     });
     for container in containers {
         observed.merge_container(container);

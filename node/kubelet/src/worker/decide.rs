@@ -161,12 +161,6 @@ impl Worker {
         let Some(sandbox) = self.observed.ready_sandbox().cloned() else { return };
         let Some(image) = self.images.get(&(container.clone(), attempt)).cloned() else { return };
         self.going.starts.insert(container.clone(), Progress::Busy);
-        if self.observed.newest(&container).is_some_and(|c| c.state == crate::observed::RunState::Exited) {
-            let cap = self.node.config.crash_loop_cap;
-            let raised =
-                crate::restart::Backoff::raise(self.going.backoff.get(&container), cap, clock::now());
-            self.going.backoff.insert(container.clone(), raised);
-        }
         let target = spec::target_of(&self.pod, &container)
             .and_then(|name| self.observed.newest(&name).map(|c| c.id.clone()));
         let input = StartInput {

@@ -152,6 +152,13 @@ impl Worker {
             let ended = container.state == RunState::Exited;
             self.learned.insert(id.clone(), Instant::now());
             self.observed.merge_container(container);
+            if attempt > 0 {
+                // From the second restart on there is a wait; this one just happened.
+                let cap = self.node.config.crash_loop_cap;
+                let old = self.going.backoff.get(&name);
+                let raised = crate::restart::Backoff::raise(old, cap, crate::clock::now());
+                self.going.backoff.insert(name.clone(), raised);
+            }
             if ended {
                 // It left a corpse: the crash back-off decides about the next attempt, not the retry.
                 self.going.starts.remove(&name);
@@ -260,10 +267,31 @@ impl Worker {
                 self.going.started.remove(id);
                 self.going.hooked.remove(id);
                 self.going.condemned.remove(id);
+                self.tell_backoff(&container, kind, &spec);
                 self.read_last_words(id, &spec);
                 self.remove_older(&container.name);
             }
             _ => {}
+        }
+    }
+
+    /// A container that has to wait before it runs again is worth an event.
+    fn tell_backoff(
+        &self,
+        container: &Container,
+        kind: spec::Kind,
+        spec: &k8s_openapi::api::core::v1::Container,
+    ) {
+        let waits = self
+            .going
+            .backoff
+            .get(&container.name)
+            .is_some_and(|b| b.until(container.finished_at) > crate::clock::now());
+        let again = crate::restart::should_restart(&self.pod, kind, spec, container);
+        if waits && again && self.grace.is_none() {
+            let full = self.reference.full();
+            let text = format!("Back-off restarting failed container {} in pod {full}", container.name);
+            self.node.events.warning(&self.pod, Some((kind, &container.name)), "BackOff", &text);
         }
     }
 

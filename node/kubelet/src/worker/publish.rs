@@ -35,6 +35,7 @@ impl Worker {
         if self.publishing {
             return;
         }
+        let Some(uid) = self.api_uid() else { return };
         let now = Instant::now();
         let wait = if self.publish_failures > 0 {
             Duration::from_millis(200 << self.publish_failures.min(6))
@@ -52,7 +53,7 @@ impl Worker {
         }
         self.publish_at = None;
         self.publishing = true;
-        let body = patch(&self.reference.uid, self.published.as_ref().or(self.pod.status.as_ref()), &status);
+        let body = patch(&uid, self.published.as_ref().or(self.pod.status.as_ref()), &status);
         let node = self.node.clone();
         let reference = self.reference.clone();
         self.ops.push(Box::pin(async move {
@@ -79,6 +80,14 @@ impl Worker {
         })
     }
 
+    /// The uid under which the API has the pod; a static pod has that of its mirror, once there is one.
+    fn api_uid(&self) -> Option<String> {
+        if spec::is_static(&self.pod) {
+            return self.node.mirrors.of(&self.pod);
+        }
+        Some(self.reference.uid.clone())
+    }
+
     /// Whether the API holds the status as it is now.
     pub(super) fn is_published(&self) -> bool {
         !self.publishing && (self.gone || self.published.as_ref() == Some(&self.current_status()))
@@ -89,6 +98,10 @@ impl Worker {
         match result {
             Ok(()) => {
                 self.publish_failures = 0;
+                self.published = Some(status);
+            }
+            Err(error) if error.is_gone() && spec::is_static(&self.pod) => {
+                // Only its shadow is gone; the next one is told anew.
                 self.published = Some(status);
             }
             Err(error) if error.is_gone() => {

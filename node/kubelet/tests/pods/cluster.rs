@@ -73,6 +73,7 @@ impl Cluster {
             self.dir.path().join("kubelet"),
         );
         config.cgroup_root.clone_from(&self.cgroup);
+        config.static_pod_dir = Some(self.dir.path().join("static"));
         let pki = podwire_apiserver::pki::Pki::open(&self.dir.path().join("pki")).unwrap();
         let serving = pki.issue_node_server(NODE, &["127.0.0.1".to_owned()]).unwrap();
         config.tls = Some(podwire_kubelet::ServerTls {

@@ -8,3 +8,4 @@ mod lifecycle;
 mod runtime;
 mod server;
 mod sources;
+mod statics;
