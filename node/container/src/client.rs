@@ -21,7 +21,7 @@ use crate::held::{self, Held};
 use crate::plan;
 use crate::protocol::{
     AdoptArg, AttachArg, CreateArg, ExecArg, FdRole, FdsReply, HELLO, IdArg, Outgoing, ProcessReply, Request,
-    ResizeArg, SignalArg, frame, hello, parse_hello,
+    ResizeArg, SignalArg, UpgradeArg, frame, hello, parse_hello,
 };
 use crate::request::{
     AttachHandle, AttachRequest, ContainerState, CreateRequest, Created, Event, ExecHandle, ExecRequest,
@@ -297,6 +297,23 @@ impl Supervisor {
     pub fn reopen_log(&self, id: &str) -> Result<(), Error> {
         self.call::<_, Option<()>>("reopen-log", &IdArg { id: id.to_owned() })?;
         Ok(())
+    }
+
+    /// Lets the supervisor become the program of `cfg`, with all its containers. The connection
+    /// ends with that ([`Event::Disconnected`]): connect again.
+    pub fn upgrade(&self, cfg: &SupervisorConfig) -> Result<(), Error> {
+        let text = |word: &std::ffi::OsStr| {
+            let refused =
+                || Error::Spawn { exe: cfg.exe.clone(), source: std::io::ErrorKind::InvalidInput.into() };
+            word.to_str().map(str::to_owned).ok_or_else(refused)
+        };
+        let args = cfg.exe_args.iter().map(|word| text(word)).collect::<Result<_, _>>()?;
+        let arg = UpgradeArg { exe: text(cfg.exe.as_os_str())?, args };
+        match self.call::<_, Option<()>>("upgrade", &arg) {
+            // The old program is gone without a word, as it should.
+            Ok(_) | Err(Error::Disconnected { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Ends the supervisor when it has no containers left; refused otherwise.

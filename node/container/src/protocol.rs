@@ -173,6 +173,14 @@ pub(crate) struct AdoptArg {
     pub(crate) fds: Vec<FdRole>,
 }
 
+/// Argument of `upgrade`: the program to become.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct UpgradeArg {
+    pub(crate) exe: String,
+    #[serde(default)]
+    pub(crate) args: Vec<String>,
+}
+
 /// Argument of `resize`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ResizeArg {

@@ -17,11 +17,12 @@ mod output;
 mod poll;
 mod seal;
 mod server;
+mod upgrade;
 
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -38,13 +39,15 @@ pub struct SupervisorArgs {
     pub state_dir: PathBuf,
     /// A cgroup of its own in every hierarchy.
     pub cgroup: Option<String>,
+    /// State that the predecessor in this process left open.
+    resume: Option<RawFd>,
 }
 
 impl SupervisorArgs {
     /// Reads `--socket PATH --state-dir DIR [--cgroup NAME]`.
     pub fn parse(words: impl IntoIterator<Item = OsString>) -> io::Result<SupervisorArgs> {
         let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
-        let (mut socket, mut state_dir, mut cgroup) = (None, None, None);
+        let (mut socket, mut state_dir, mut cgroup, mut resume) = (None, None, None, None);
         let mut words = words.into_iter();
         while let Some(flag) = words.next() {
             let value = words.next().ok_or_else(|| invalid(format!("{flag:?} needs a value")))?;
@@ -56,12 +59,26 @@ impl SupervisorArgs {
                         value.into_string().map_err(|v| invalid(format!("cgroup {v:?} is not UTF-8")))?;
                     cgroup = Some(name);
                 }
+                Some("--resume") => {
+                    let number = value.to_str().and_then(|v| v.parse().ok());
+                    resume = Some(number.ok_or_else(|| invalid(format!("{value:?} is no descriptor")))?);
+                }
                 _ => return Err(invalid(format!("unknown flag {flag:?}"))),
             }
         }
         let socket = socket.ok_or_else(|| invalid("--socket is missing".to_owned()))?;
         let state_dir = state_dir.ok_or_else(|| invalid("--state-dir is missing".to_owned()))?;
-        Ok(SupervisorArgs { socket, state_dir, cgroup })
+        Ok(SupervisorArgs { socket, state_dir, cgroup, resume })
+    }
+
+    /// The words that give these arguments again.
+    fn words(&self) -> Vec<OsString> {
+        let mut words = vec!["--socket".into(), self.socket.clone().into()];
+        words.extend(["--state-dir".into(), self.state_dir.clone().into()]);
+        if let Some(cgroup) = &self.cgroup {
+            words.extend(["--cgroup".into(), cgroup.into()]);
+        }
+        words
     }
 }
 
@@ -71,7 +88,11 @@ impl SupervisorArgs {
 /// Returns in the calling process as soon as the supervisor, detached from it, listens.
 pub fn supervisor_main(words: Vec<OsString>) -> ExitCode {
     let sealed = seal::seal();
-    match SupervisorArgs::parse(words).and_then(|args| detach_and_run(&args, sealed)) {
+    let run = |args: SupervisorArgs| match args.resume {
+        Some(state) => resume_and_run(&args, state, sealed),
+        None => detach_and_run(&args, sealed),
+    };
+    match SupervisorArgs::parse(words).and_then(run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let mut stderr = io::stderr();
@@ -80,6 +101,15 @@ pub fn supervisor_main(words: Vec<OsString>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Goes on in the process, and with the descriptors, of an older supervisor.
+fn resume_and_run(args: &SupervisorArgs, state: RawFd, sealed: io::Result<()>) -> io::Result<()> {
+    harden()?;
+    if let Err(error) = sealed {
+        note(&format!("the executable is not sealed against containers: {error}"));
+    }
+    upgrade::resume(args, state)?.run()
 }
 
 fn detach_and_run(args: &SupervisorArgs, sealed: io::Result<()>) -> io::Result<()> {
@@ -144,7 +174,7 @@ fn start(args: &SupervisorArgs) -> io::Result<Server> {
     fs::create_dir_all(&staging)?;
     let listener = listen(args)?;
     note("listening");
-    Server::new(args, listener, lock.into(), staging)
+    Server::new(args, listener, lock.into(), staging, true)
 }
 
 /// Nothing of the daemon's terminal or pipes stays open; notes go to a file.

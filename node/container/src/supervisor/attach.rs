@@ -51,8 +51,8 @@ impl Container {
             if !matches!(self.phase, Phase::Exited(_)) {
                 let number = *next_sink;
                 *next_sink += 1;
-                let token = poll.add(&write, Source::Sink(self.id.clone(), number), EventFlags::empty())?;
-                self.sinks.insert(number, Sink { stream, fd: write, token, behind: Vec::new() });
+                let sink = Sink::new(poll, &self.id, number, stream, write, Vec::new())?;
+                self.sinks.insert(number, sink);
             }
             fds.push((role, read));
         }
@@ -96,6 +96,25 @@ impl Container {
 }
 
 impl Sink {
+    /// Watches `fd`, the writing end of a session's pipe; `behind` is still to be written.
+    pub(super) fn new(
+        poll: &mut Poll,
+        container: &str,
+        number: u64,
+        stream: Stream,
+        fd: OwnedFd,
+        behind: Vec<u8>,
+    ) -> io::Result<Sink> {
+        let flags = if behind.is_empty() { EventFlags::empty() } else { EventFlags::OUT };
+        let token = poll.add(&fd, Source::Sink(container.to_owned(), number), flags)?;
+        Ok(Sink { stream, fd, token, behind })
+    }
+
+    /// What a successor needs of it.
+    pub(super) fn parts(&self) -> (Stream, &OwnedFd, &[u8]) {
+        (self.stream, &self.fd, &self.behind)
+    }
+
     /// Writes what the pipe takes; false when the session is over.
     fn catch_up(&mut self, poll: &mut Poll) -> bool {
         while !self.behind.is_empty() {

@@ -49,6 +49,16 @@ pub(super) struct Lines {
 }
 
 impl Lines {
+    /// Goes on with the beginning of a line.
+    pub(super) fn with_rest(rest: Vec<u8>) -> Lines {
+        Lines { rest }
+    }
+
+    /// The beginning of a line that has yet to end.
+    pub(super) fn rest(&self) -> &[u8] {
+        &self.rest
+    }
+
     /// Appends to `out` every line, or part, that is complete with `bytes`.
     pub(super) fn push(&mut self, bytes: &[u8], stream: Stream, at: u64, out: &mut Vec<u8>) {
         let mut bytes = bytes;

@@ -29,6 +29,27 @@ impl Output {
         Ok(Output { stream, fd, token: Some(token), lines: Lines::default() })
     }
 
+    /// The same, going on with the beginning of a line.
+    pub(super) fn with_rest(
+        poll: &mut Poll,
+        container: &str,
+        stream: Stream,
+        fd: OwnedFd,
+        rest: Vec<u8>,
+    ) -> io::Result<Output> {
+        let mut output = Output::new(poll, container, stream, fd)?;
+        output.lines = Lines::with_rest(rest);
+        Ok(output)
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.token.is_some()
+    }
+
+    pub(super) fn rest(&self) -> &[u8] {
+        self.lines.rest()
+    }
+
     fn close(&mut self, poll: &mut Poll) {
         if let Some(token) = self.token.take() {
             poll.remove(&self.fd, token);

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use serde::{Deserialize, Serialize};
 
 /// Nanoseconds since the Unix epoch.
 pub(crate) fn now() -> u64 {
@@ -23,7 +24,8 @@ pub(super) struct Whose {
 }
 
 /// Which of a container's output streams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Stream {
     Stdout,
     Stderr,

@@ -27,15 +27,16 @@ use crate::request::{ContainerState, Event};
 /// All state of the supervisor.
 pub(super) struct Server {
     pub(super) poll: Poll,
-    listener: UnixListener,
+    pub(super) args: SupervisorArgs,
+    pub(super) listener: UnixListener,
     /// Held for as long as we live.
-    _lock: OwnedFd,
+    pub(super) lock: OwnedFd,
     /// Our own pid namespace, to come back to after cloning into another.
     pub(super) own_pids: File,
     pub(super) staging: PathBuf,
     clients: HashMap<u64, Client>,
     next_client: u64,
-    next_sink: u64,
+    pub(super) next_sink: u64,
     pub(super) containers: BTreeMap<String, Container>,
     pub(super) journal: Journal,
     /// Seccomp programs in use; containers share them.
@@ -72,6 +73,7 @@ impl Server {
         listener: UnixListener,
         lock: OwnedFd,
         staging: PathBuf,
+        from_journal: bool,
     ) -> io::Result<Server> {
         let mut poll = Poll::new()?;
         poll.add(&listener, Source::Listener, EventFlags::IN)?;
@@ -79,7 +81,8 @@ impl Server {
         let mut server = Server {
             poll,
             listener,
-            _lock: lock,
+            args: args.clone(),
+            lock,
             own_pids: File::open("/proc/self/ns/pid")?,
             staging,
             clients: HashMap::new(),
@@ -90,7 +93,9 @@ impl Server {
             filters: Vec::new(),
             ending: false,
         };
-        server.restore(records);
+        if from_journal {
+            server.restore(records);
+        }
         Ok(server)
     }
 
@@ -302,6 +307,7 @@ impl Server {
             }
             "hold" => self.hold(reply, &decode::<IdArg>(request)?.id),
             "adopt" => self.adopt(reply, &decode(request)?, fds),
+            "upgrade" => self.upgrade(&decode(request)?),
             "shutdown" => {
                 if !self.containers.is_empty() {
                     let message = format!("{} containers are left", self.containers.len());

@@ -18,7 +18,7 @@ fn a_new_connection_finds_the_containers_and_what_it_missed() {
     drop(std::mem::replace(&mut world.supervisor, replaced));
     world.events = events;
     assert_eq!(world.status("stays"), ContainerStatus::Running);
-    assert_eq!(world.exec_output("ends", "go", &["touch", "/go"]).0, 0);
+    world.go("ends");
     let Event::Exited { code, .. } = world.exit_of("ends") else { unreachable!() };
     assert_eq!(code, 9);
     // Connected to the one that was there, not to a new one.
@@ -99,7 +99,7 @@ fn containers_survive_the_death_of_the_supervisor_and_go_on_logging() {
     assert_eq!(world.status("talker"), ContainerStatus::Running);
     let Event::Exited { code, .. } = world.exit_of("short") else { unreachable!() };
     assert_eq!(code, 11);
-    assert_eq!(world.exec_output("talker", "go", &["touch", "/go"]).0, 0);
+    world.go("talker");
     let Event::Exited { code, .. } = world.exit_of("talker") else { unreachable!() };
     assert_eq!(code, 6);
     let text = crate::world::logged(&log, "stdout");
@@ -130,4 +130,43 @@ fn a_terminal_survives_the_death_of_the_supervisor() {
     let Event::Exited { code, .. } = world.exit_of("term") else { unreachable!() };
     assert_eq!(code, 0);
     assert!(crate::world::logged(&world.dir.path().join("term.log"), "stdout").contains("got typed"));
+}
+
+#[test]
+fn a_supervisor_becomes_a_newer_program_without_anybody_noticing() {
+    let mut world = World::new();
+    let script = "printf half; until test -e /go; do sleep 0.02; done; echo done; exit 5";
+    world.run(world.request("running", &["sh", "-c", script]));
+    world.supervisor.create(world.request("created", &["sh", "-c", "echo late; exit 2"])).unwrap();
+    world.run(world.request("ended", &["sh", "-c", "exit 3"]));
+    world.exit_of("ended");
+    let mut held =
+        world.exec("running", "long", &["sh", "-c", "until test -e /go; do sleep 0.02; done; exit 8"]);
+    let streams = podwire_container::AttachRequest { stdin: false, stdout: true, stderr: false };
+    let attached = world.supervisor.attach("running", streams).unwrap();
+    let pid = world.supervisor_pid();
+    // Another file of the same program, as after an upgrade of the package.
+    let newer = world.dir.path().join("newer");
+    std::fs::copy(&world.cfg.exe, &newer).unwrap();
+    world.cfg.exe = newer.clone();
+    world.supervisor.upgrade(&world.cfg).unwrap();
+    world.events.wait("the end of the connection", |e| *e == Event::Disconnected);
+    let events = Arc::new(Events::default());
+    world.supervisor = Supervisor::connect(&world.cfg, events.sink()).unwrap();
+    world.events = events;
+    assert_eq!(world.supervisor_pid(), pid);
+    let comm = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
+    assert!(comm.starts_with(newer.as_os_str().as_encoded_bytes()));
+    assert!(matches!(world.status("ended"), ContainerStatus::Exited { code: 3, .. }));
+    world.supervisor.start("created").unwrap();
+    let Event::Exited { code, .. } = world.exit_of("created") else { unreachable!() };
+    assert_eq!(code, 2);
+    world.go("running");
+    let Event::Exited { code, .. } = world.exit_of("running") else { unreachable!() };
+    // The exec may be ended by the end of its container before it sees the file.
+    assert!(code == 5 && matches!(world.exec_exit("long"), 8 | 137));
+    assert_eq!(crate::world::logged(&world.dir.path().join("running.log"), "stdout"), "halfdone\n");
+    let copy = std::io::read_to_string(std::fs::File::from(attached.stdout.unwrap())).unwrap();
+    assert_eq!(copy, "done\n");
+    drop(held.stdout.take());
 }

@@ -151,6 +151,12 @@ impl World {
         code
     }
 
+    /// Makes the file that scripts wait for, from outside.
+    pub(crate) fn go(&self, id: &str) {
+        let pid = self.supervisor.list().unwrap().iter().find(|c| c.id == id).unwrap().pid;
+        std::fs::write(format!("/proc/{pid}/root/go"), "").unwrap();
+    }
+
     pub(crate) fn supervisor_pid(&self) -> u32 {
         let group = podwire_linux::cgroup::group(&format!("{}/supervisor", self.cgroup)).unwrap();
         group.processes().unwrap()[0]
