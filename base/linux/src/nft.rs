@@ -4,6 +4,7 @@
 //! vocabulary in [`expr`] reads like `nft`'s own (`expr::tcp_dport(80)`), and rules and elements carry a comment that the
 //! `nft` tool shows, by which their owner finds them again.
 
+pub mod conntrack;
 pub mod expr;
 pub mod pool;
 pub mod query;

@@ -357,6 +357,14 @@ impl Networks {
                 first.get_or_insert(error);
             }
         }
+        // Attachments of other runtimes, which only the cache knows.
+        for cached in self.cache.all()? {
+            if !kept(&cached.container_id, &cached.ifname)
+                && let Err(error) = self.detach_unknown(&cached)
+            {
+                first.get_or_insert(error);
+            }
+        }
         match self.current() {
             Ok(conflist) if conflist.version >= Version::V1_1 && !conflist.disable_gc => {
                 if let Err(error) = Chain::new(&self.config, &conflist, &Attachment::default()).gc(keep) {

@@ -452,3 +452,32 @@ fn static_checks_its_addresses_against_the_result() {
     other["ips"][0]["address"] = json!("10.1.1.6/24");
     check(&pod, &newer, &other).expect_err("another address");
 }
+
+#[test]
+fn a_udp_client_that_keeps_its_port_finds_the_next_pod() {
+    on_a_node(|dir| {
+        change("lo", &LinkChange { up: Some(true), ..LinkChange::default() });
+        let client = std::net::UdpSocket::bind("10.5.0.1:0")
+            .or_else(|_| std::net::UdpSocket::bind("0.0.0.0:0"))
+            .expect("client");
+        client.set_read_timeout(Some(std::time::Duration::from_secs(3))).expect("time-out");
+        for name in ["first", "second"] {
+            let pod = Pod::new(name);
+            let prev = attached(&pod, dir);
+            let conf = json!({
+                "cniVersion": "1.1.0", "name": "net", "type": "portmap", "backend": "nftables", "prevResult": prev,
+                "runtimeConfig": {"portMappings": [{"HostPort": 5353, "ContainerPort": 53, "Protocol": "UDP"}]},
+            });
+            add(&pod, &conf);
+            let server = pod.run(|| std::net::UdpSocket::bind("0.0.0.0:53")).expect("listen");
+            server.set_read_timeout(Some(std::time::Duration::from_secs(3))).expect("time-out");
+            client.send_to(name.as_bytes(), "10.5.0.1:5353").expect("send");
+            let mut buffer = [0; 16];
+            let (len, _) =
+                server.recv_from(&mut buffer).unwrap_or_else(|error| panic!("{name} hears nothing: {error}"));
+            assert_eq!(&buffer[..len], name.as_bytes());
+            call(Command::Del, &pod, &conf).expect("DEL");
+            call(Command::Del, &pod, &bridge(dir)).expect("DEL of the bridge");
+        }
+    });
+}

@@ -282,3 +282,42 @@ fn the_doctor_finds_every_kind_of_leak_and_repairs_it() {
         drop(dead);
     });
 }
+
+#[test]
+fn attachments_of_an_earlier_boot_and_recycled_namespaces_are_not_trusted() {
+    on_a_node(|dir| {
+        let networks = networks(dir);
+        let pod = Pod::new("c1");
+        let before = networks.ensure(&pod.attachment).expect("attach");
+        let journal = dir.join("state/attachments/c1@eth0");
+        let text = std::fs::read_to_string(&journal).expect("read");
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("boot");
+        std::fs::write(&journal, text.replace(boot.trim(), "00000000-0000-0000-0000-000000000000"))
+            .expect("write");
+        assert!(networks.pending().expect("pending")[0].reason.contains("earlier boot"));
+        // A pod of today that has the same path: its eth0 must not be taken away, only what the record names elsewhere.
+        assert!(networks.retry_pending().expect("retry").is_empty());
+        assert!(pod.run(links).contains(&"eth0".to_owned()));
+        assert!(reserved(&network(dir).data_dir, "pods").is_empty());
+        let mut batch = podwire_linux::rtnl::Batch::new();
+        batch.del_link(podwire_linux::rtnl::LinkRef::Name("eth0"));
+        pod.run(|| podwire_linux::rtnl::Socket::route().expect("socket").exchange(&mut batch))
+            .expect("delete");
+        let after = networks.ensure(&pod.attachment).expect("attach anew");
+        assert_ne!(before.ips, after.ips);
+    });
+}
+
+#[test]
+fn gc_detaches_what_only_the_cache_of_another_runtime_knows() {
+    on_a_node(|dir| {
+        let networks = networks(dir);
+        let pod = Pod::new("foreign");
+        networks.ensure(&pod.attachment).expect("attach");
+        std::fs::remove_file(dir.join("state/attachments/foreign@eth0")).expect("forget");
+        networks.gc(&[]).expect("gc");
+        assert!(reserved(&network(dir).data_dir, "pods").is_empty());
+        assert_eq!(pod.run(links), ["lo"]);
+        assert_eq!(std::fs::read_dir(dir.join("cache/results")).expect("cache").count(), 0);
+    });
+}

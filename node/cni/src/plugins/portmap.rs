@@ -9,7 +9,7 @@ pub mod iptables;
 pub mod nft;
 
 use ipnet::IpNet;
-use podwire_linux::sysctl;
+use podwire_linux::{nft as nf, sysctl};
 use serde_json::Value;
 
 use self::conf::Conf;
@@ -67,6 +67,18 @@ fn add(conf: &Conf, targets: &[IpNet]) -> Result<(), CniError> {
     }
     for target in targets.iter().filter(|target| conf.snat && target.addr().is_ipv4()) {
         allow_localhost(*target)?;
+    }
+    forget_stale(conf, targets)
+}
+
+/// Clients that keep talking to a UDP port must find the new pod, not the one before.
+fn forget_stale(conf: &Conf, targets: &[IpNet]) -> Result<(), CniError> {
+    for mapping in conf.mappings.iter().filter(|mapping| mapping.protocol == "udp") {
+        for v6 in [false, true] {
+            if targets.iter().any(|target| target.addr().is_ipv6() == v6) {
+                nf::netfilter()?.forget_connections(v6, mapping.protocol_number(), mapping.host_port)?;
+            }
+        }
     }
     Ok(())
 }

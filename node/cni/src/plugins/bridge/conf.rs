@@ -7,7 +7,7 @@ use crate::ipam::delegate;
 use crate::ipam::ranges::{from_number, to_number};
 use crate::plugins::iface::default_route;
 use crate::plugins::masquerade;
-use crate::spec::error::CniError;
+use crate::spec::error::{CniError, code};
 use crate::spec::json::{Object, wrong};
 use crate::spec::request::Request;
 use crate::spec::result::{CniResult, Dns, RouteConfig};
@@ -91,6 +91,12 @@ impl Conf {
         }
         if self.disable_container_interface && self.ipam.is_some() {
             return Err(CniError::config("cannot use IPAM when DisableContainerInterface flag is set"));
+        }
+        if self.is_gateway && self.vlan > 0 {
+            return Err(CniError::new(
+                code::UNSUPPORTED_FIELD,
+                format!("fields \"vlan\": {} and \"isGateway\": true are not supported together", self.vlan),
+            ));
         }
         crate::spec::request::check_ifname(&self.bridge).map_err(|_| {
             CniError::config(format!("field \"bridge\": {:?} is not an interface name", self.bridge))
