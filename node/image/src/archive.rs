@@ -12,6 +12,7 @@ use std::path::Path;
 use tokio::task::JoinSet;
 
 use crate::digest::Digest;
+use crate::durable::When;
 use crate::error::{Error, IoContext};
 use crate::layer::{Expected, Staged};
 use crate::manifest::{Config, chain_ids, parse_config};
@@ -112,7 +113,7 @@ impl ImageStore {
         blocking(move || {
             let layers = store.settle(staged, &chain, &media_types)?;
             let digests = found.manifest.as_deref().map(Digest::of);
-            let image = store.commit(NewImage {
+            let new = NewImage {
                 config: found.config,
                 layers,
                 digests: digests
@@ -121,7 +122,8 @@ impl ImageStore {
                     .collect(),
                 tags: found.tags.iter().map(ToString::to_string).collect(),
                 manifest: found.manifest,
-            })?;
+            };
+            let image = store.commit(new, When::Now)?;
             drop(hold);
             Ok(image)
         })

@@ -113,6 +113,7 @@ mod tests {
             digests: vec![],
             size: 0,
             pinned: false,
+            pending: None,
             stamp,
         };
         Entry { image: Arc::new(image), record: Arc::new(record) }

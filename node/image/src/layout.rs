@@ -35,6 +35,7 @@ pub(crate) struct Layout {
     /// Held while this process lives, so that nobody else sweeps the session.
     _session_lock: OwnedFd,
     counter: AtomicU64,
+    boot: String,
 }
 
 impl Layout {
@@ -51,7 +52,14 @@ impl Layout {
         check_format(&root.join("format"))?;
         sweep_sessions(&root.join("tmp"))?;
         let (session, lock) = new_session(&root.join("tmp"))?;
-        Ok(Self { root: root.to_owned(), session, _session_lock: lock, counter: AtomicU64::new(0) })
+        let boot_file = Path::new("/proc/sys/kernel/random/boot_id");
+        let boot = fs::read_to_string(boot_file).at("read", boot_file)?.trim().to_owned();
+        Ok(Self { root: root.to_owned(), session, _session_lock: lock, counter: AtomicU64::new(0), boot })
+    }
+
+    /// The id of the machine's current boot.
+    pub(crate) fn boot(&self) -> &str {
+        &self.boot
     }
 
     pub(crate) fn root(&self) -> &Path {

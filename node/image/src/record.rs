@@ -40,6 +40,9 @@ pub(crate) struct ImageRecord {
     pub(crate) digests: Vec<String>,
     pub(crate) size: u64,
     pub(crate) pinned: bool,
+    /// The boot in which it was written, while its layers may not be on disk yet.
+    #[serde(default)]
+    pub(crate) pending: Option<String>,
     /// Nanoseconds since 1970 when it was written; of two records with one tag the later has it.
     pub(crate) stamp: u64,
 }

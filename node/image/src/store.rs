@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio_util::task::TaskTracker;
 
 use crate::digest::Digest;
-use crate::durable::make_durable;
+use crate::durable::{When, make_durable};
 use crate::error::{Error, IoContext, chain};
 use crate::index::{Entry, Index};
 use crate::layer::Flights;
@@ -58,8 +58,14 @@ impl StoreConfig {
             tracker: TaskTracker::new(),
         };
         let store = ImageStore { inner: Arc::new(inner) };
+        let unsynced = store.drop_lost()?;
         store.refresh(true)?;
         store.sweep();
+        if unsynced {
+            let late = store.clone();
+            let thread = std::thread::Builder::new().name("image-sync".to_owned());
+            thread.spawn(move || late.settle_pending_or_warn()).at("start a thread for", &self.root)?;
+        }
         Ok(store)
     }
 }
@@ -206,8 +212,8 @@ impl ImageStore {
         Ok(Usage { root: layout.root().to_owned(), bytes, inodes })
     }
 
-    /// Records an image; the caller holds the store. Everything it names is made durable first.
-    pub(crate) fn commit(&self, new: NewImage) -> Result<Image, Error> {
+    /// Records an image; the caller holds the store. What it names is made durable first, or marked.
+    pub(crate) fn commit(&self, new: NewImage, when: When) -> Result<Image, Error> {
         let layout = &self.inner.layout;
         let config = Digest::of(&new.config);
         let manifest = new.manifest.as_deref().map(Digest::of);
@@ -217,7 +223,7 @@ impl ImageStore {
             blobs.push(layout.blob(digest));
             layout.put(&blobs[1], bytes, false)?;
         }
-        make_durable(layout, &new.layers, &blobs)?;
+        let durable = make_durable(layout, &new.layers, &blobs, when)?;
         let documents = new.config.len() + new.manifest.as_ref().map_or(0, Vec::len);
         let record = ImageRecord {
             config,
@@ -227,9 +233,14 @@ impl ImageStore {
             tags: new.tags,
             digests: new.digests,
             pinned: false,
+            pending: (!durable).then(|| layout.boot().to_owned()),
             stamp: 0,
         };
         self.save(record)?;
+        if !durable {
+            let store = self.clone();
+            self.inner.tracker.spawn_blocking(move || store.settle_pending_or_warn());
+        }
         let id = config.to_string();
         self.read(|index| index.by_id(&id).map(|entry| (*entry.image).clone()))
             .ok_or(Error::NotFound { reference: id })
@@ -256,6 +267,9 @@ impl ImageStore {
             record.tags.extend(known.tags.iter().cloned());
             record.digests.extend(known.digests.iter().cloned());
             record.pinned |= known.pinned;
+            if known.pending.is_none() && known.layers == record.layers {
+                record.pending = None;
+            }
             record.manifest = record.manifest.or(known.manifest);
         }
         for names in [&mut record.tags, &mut record.digests] {
@@ -280,7 +294,29 @@ impl ImageStore {
         let stamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let stamp = u64::try_from(stamp.as_nanos()).unwrap_or(u64::MAX);
         let record = ImageRecord { stamp, ..record.clone() };
-        self.inner.layout.put(&self.record_path(&record.config), &encode_record(IMAGE_MAGIC, &record), true)
+        // Syncing a record whose layers are not on disk would wait for them all the same.
+        let sync = record.pending.is_none();
+        self.inner.layout.put(&self.record_path(&record.config), &encode_record(IMAGE_MAGIC, &record), sync)
+    }
+
+    /// Marks images as durable after a sync, unless they were written anew since.
+    pub(crate) fn clear_pending(&self, synced: &[(Digest, u64)]) -> Result<(), Error> {
+        let _records = self.lock_records()?;
+        self.refresh(true)?;
+        for (config, stamp) in synced {
+            let record =
+                self.read(|index| index.by_id(&config.to_string()).map(|entry| Arc::clone(&entry.record)));
+            if let Some(record) = record.filter(|record| record.stamp == *stamp) {
+                self.write_record(&ImageRecord { pending: None, ..(*record).clone() })?;
+            }
+        }
+        self.refresh(true)
+    }
+
+    fn settle_pending_or_warn(&self) {
+        if let Err(error) = self.settle_pending() {
+            tracing::warn!(error = %chain(&error), "images not synced to disk; the next open tries again");
+        }
     }
 
     fn record_path(&self, config: &Digest) -> PathBuf {

@@ -319,3 +319,40 @@ async fn certificates_are_checked_unless_the_host_is_declared_insecure() {
     fs::write(folder.join("own.crt"), key.cert.pem()).unwrap();
     pull("trusted").await.unwrap();
 }
+
+#[tokio::test]
+async fn a_large_image_is_synced_after_the_pull_and_dropped_if_the_machine_went_down_before() {
+    let (dir, registry) = (tempfile::tempdir().unwrap(), Registry::start().await);
+    let layer = (0..600).fold(LayerBuilder::new(), |layer, n| layer.file(&format!("f{n}"), "x", 0o644));
+    let built = ImageBuilder::new().layer(&layer).build();
+    registry.offer("app", "v1", &built);
+    let store_a = store(dir.path(), quick());
+    let name = registry.name("app:v1");
+    store_a.pull(&name, Auth::default(), None).await.unwrap();
+    let record = dir.path().join("images").join(built.id().trim_start_matches("sha256:"));
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while !fs::read_to_string(&record).unwrap().contains(r#""pending":null"#) {
+        assert!(std::time::Instant::now() < deadline, "the image was never synced");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    drop(store_a);
+    let rewrite = |boot: &str| {
+        let text = fs::read_to_string(&record).unwrap();
+        fs::write(&record, text.replace(r#""pending":null"#, &format!(r#""pending":"{boot}""#))).unwrap();
+    };
+    // The daemon was killed within this boot: the image is good, and the sync is made up for.
+    rewrite(fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim());
+    let store_b = store(dir.path(), quick());
+    assert!(store_b.find(&name).is_some());
+    while !fs::read_to_string(&record).unwrap().contains(r#""pending":null"#) {
+        assert!(std::time::Instant::now() < deadline, "the sync was not made up for");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    drop(store_b);
+    // The power was cut: what the layers hold is not known.
+    rewrite("another-boot");
+    let store_c = store(dir.path(), quick());
+    assert!(store_c.find(&name).is_none());
+    nothing_left(dir.path());
+    store_c.pull(&name, Auth::default(), None).await.unwrap();
+}

@@ -10,6 +10,7 @@ use super::registry::Registry;
 use super::{Auth, Progress, PullError};
 use crate::archive::blocking;
 use crate::digest::Digest;
+use crate::durable::When;
 use crate::error::Error;
 use crate::layer::{Expected, LooseLayer, Staged};
 use crate::manifest::{Config, Descriptor, Document, Manifest, Platform, chain_ids, choose, parse_config};
@@ -96,7 +97,7 @@ impl ImageStore {
         blocking(move || {
             let layers = store.settle(staged, &chain, &media_types)?;
             let manifest = Some(resolved.manifest_bytes);
-            let image = store.commit(NewImage { config, manifest, layers, tags, digests })?;
+            let image = store.commit(NewImage { config, manifest, layers, tags, digests }, When::Soon)?;
             drop(hold);
             store.sweep();
             Ok(image)
