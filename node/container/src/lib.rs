@@ -15,6 +15,8 @@ mod client;
 mod error;
 mod failure;
 mod held;
+#[doc(hidden)]
+pub mod hostile;
 pub mod plan;
 mod prepare;
 mod protocol;

@@ -177,9 +177,6 @@ pub enum MountKind {
         source: String,
         /// Options for the superblock; without a value they are flags.
         options: Vec<(String, Option<String>)>,
-        /// Copy the image's content of the target into it first.
-        #[serde(default)]
-        copy_up: bool,
     },
     /// The container's view of its cgroups.
     Cgroup,
@@ -277,4 +274,62 @@ fn text(field: &'static str, value: &str) -> Result<(), PlanError> {
         return Err(PlanError::Invalid { field, value: value.to_owned(), reason: "contains a NUL byte" });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oci_spec::runtime::{LinuxBuilder, ProcessBuilder, SpecBuilder, UserBuilder};
+
+    fn spec(change: impl FnOnce(&mut serde_json::Value)) -> Spec {
+        let process = ProcessBuilder::default()
+            .args(vec!["true".to_owned()])
+            .cwd("/")
+            .user(UserBuilder::default().build().unwrap())
+            .build()
+            .unwrap();
+        let linux = LinuxBuilder::default().cgroups_path("/pods/a").build().unwrap();
+        let spec = SpecBuilder::default().process(process).linux(linux).mounts(Vec::new()).build().unwrap();
+        let mut value = serde_json::to_value(spec).unwrap();
+        change(&mut value);
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn rootfs() -> Rootfs {
+        Rootfs::Bind { path: "/r".into(), readonly: false }
+    }
+
+    #[test]
+    fn an_ordinary_spec_has_a_plan_that_survives_the_wire() {
+        let plan = launch(&spec(|_| {}), &rootfs()).unwrap();
+        let again: LaunchPlan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
+        assert_eq!(plan, again);
+    }
+
+    #[test]
+    fn hostile_specs_are_refused_before_a_process_exists() {
+        use serde_json::json;
+        let cases: [(&str, &str, serde_json::Value); 9] = [
+            ("NUL in an argument", "/process/args", json!(["a\0b"])),
+            ("no program", "/process/args", json!([])),
+            ("relative folder", "/process/cwd", json!("etc")),
+            ("badness out of range", "/process/oomScoreAdj", json!(-1001)),
+            ("cgroup of somebody else", "/linux/cgroupsPath", json!("/pods/../../system.slice")),
+            ("relative masked path", "/linux/maskedPaths", json!(["proc/kcore"])),
+            ("mount over the root", "/mounts", json!([{"destination": "/", "type": "tmpfs"}])),
+            ("bind of nothing", "/mounts", json!([{"destination": "/x", "type": "bind"}])),
+            (
+                "device outside",
+                "/linux/devices",
+                json!([{"path": "/dev/../x", "type": "c", "major": 1, "minor": 3}]),
+            ),
+        ];
+        for (what, pointer, value) in cases {
+            let hostile = spec(|spec| {
+                let (parent, key) = pointer.rsplit_once('/').unwrap();
+                spec.pointer_mut(parent).unwrap()[key] = value;
+            });
+            assert!(launch(&hostile, &rootfs()).is_err(), "{what}");
+        }
+    }
 }

@@ -73,6 +73,11 @@ impl Frames {
         Ok(read > 0)
     }
 
+    /// Takes bytes that came some other way.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
     /// The next complete frame.
     pub(crate) fn next(&mut self) -> Result<Option<Frame>, String> {
         let Some(header) = self.bytes.first_chunk::<HEADER>() else { return Ok(None) };

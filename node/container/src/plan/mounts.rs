@@ -79,7 +79,6 @@ struct Options {
     propagation_recursive: bool,
     bind: Option<bool>,
     idmap: Option<bool>,
-    copy_up: bool,
     superblock: Vec<(String, Option<String>)>,
 }
 
@@ -99,7 +98,10 @@ fn options(mount: &Mount) -> Result<Options, PlanError> {
             }
             Meaning::Bind { recursive } => sorted.bind = Some(recursive),
             Meaning::Idmap { recursive } => sorted.idmap = Some(recursive),
-            Meaning::CopyUp => sorted.copy_up = true,
+            Meaning::CopyUp => {
+                let value = option.clone();
+                return Err(PlanError::Invalid { field: "mount option", value, reason: "is not supported" });
+            }
             Meaning::Superblock => sorted.superblock.push(match option.split_once('=') {
                 Some((key, value)) => (key.to_owned(), Some(value.to_owned())),
                 None => (option.clone(), None),
@@ -148,7 +150,6 @@ fn mount(mount: &Mount) -> Result<MountPlan, PlanError> {
             fstype: fstype.to_owned(),
             source: source.unwrap_or_else(|| fstype.to_owned()),
             options: sorted.superblock,
-            copy_up: sorted.copy_up,
         },
     };
     let idmap = idmap(mount, sorted.idmap);

@@ -20,7 +20,7 @@ use crate::error::RefusalKind;
 use crate::failure::{Failure, REPORT, Stage};
 use crate::plan::LaunchPlan;
 use crate::prepare::{Launch, PrepareError};
-use crate::protocol::{CreateArg, FdRole, ProcessReply, Refusal};
+use crate::protocol::{CreateArg, ProcessReply, Refusal};
 use crate::request::{StartedAt, WindowSize};
 
 /// Both sides of everything between a child and us.
