@@ -19,5 +19,6 @@ pub mod syntax;
 pub mod table;
 pub mod time;
 pub mod validate;
+pub mod warnings;
 
 pub use kinds::{Kind, Subresource, by_gvk, by_resource, groups, kinds, of_group_version, split_api_version};

@@ -13,6 +13,11 @@ type Object = Map<String, Value>;
 
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
+/// An entry, null when absent.
+fn part<'a>(map: &'a Object, key: &str) -> &'a Value {
+    map.get(key).unwrap_or(&Value::Null)
+}
+
 /// Daemon sets still carry the generation of their template as an annotation.
 fn template_generation(map: &mut Object, generation: i64) {
     let annotations = child(child(map, "metadata"), "annotations");
@@ -30,10 +35,10 @@ pub fn prepare_create(kind: &Kind, object: &mut Value) {
     }
     match (kind.group, kind.kind) {
         ("", "Pod") => {
-            if map["spec"]["terminationGracePeriodSeconds"].as_i64().is_some_and(|s| s < 0) {
+            if part(map, "spec")["terminationGracePeriodSeconds"].as_i64().is_some_and(|s| s < 0) {
                 child(map, "spec").insert("terminationGracePeriodSeconds".to_owned(), json!(1));
             }
-            let class = pod_qos(&map["spec"]);
+            let class = pod_qos(part(map, "spec"));
             map.insert("status".to_owned(), json!({"phase": "Pending", "qosClass": class}));
             gated_condition(map);
         }
@@ -95,7 +100,7 @@ pub fn prepare_update(kind: &Kind, new: &mut Value, old: &Value) {
             .as_str()
             .and_then(|t| t.parse().ok())
             .unwrap_or(1);
-        let changed = map["spec"]["template"] != old["spec"]["template"];
+        let changed = part(map, "spec")["template"] != old["spec"]["template"];
         template_generation(map, if changed { before + 1 } else { before });
     }
     if kind.has_generation() && differs(kind, new, old) {
@@ -169,7 +174,7 @@ fn differs(kind: &Kind, new: &Value, old: &Value) -> bool {
 
 /// A pod created with scheduling gates says so in its conditions.
 fn gated_condition(map: &mut Object) {
-    let gated = map["spec"]["schedulingGates"].as_array().is_some_and(|g| !g.is_empty());
+    let gated = part(map, "spec")["schedulingGates"].as_array().is_some_and(|g| !g.is_empty());
     if gated {
         let condition = json!({
             "type": "PodScheduled",
