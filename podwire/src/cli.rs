@@ -48,6 +48,9 @@ pub enum Verb {
     /// Work with the images of a node.
     #[command(subcommand)]
     Image(ImageVerb),
+    /// Attach namespaces to networks, look for leaks, test plugins.
+    #[command(subcommand)]
+    Cni(CniVerb),
     /// Create or change objects from a file.
     Apply(ApplyArgs),
     /// Show objects.
@@ -419,4 +422,97 @@ pub struct TraceArgs {
     /// Columns of the terminal.
     #[arg(long)]
     pub width: Option<usize>,
+}
+
+/// Where the network's configuration, plugins and state are.
+#[derive(Debug, Clone, Args)]
+pub struct CniPlace {
+    #[command(flatten)]
+    pub data: DataDir,
+    /// Folder of configuration (default: the node's).
+    #[arg(long, env = "NETCONFPATH")]
+    pub conf_dir: Option<PathBuf>,
+    /// Folder of plugins; without one, ours run in process.
+    #[arg(long, env = "CNI_PATH")]
+    pub bin_dir: Option<PathBuf>,
+}
+
+/// What is attached.
+#[derive(Debug, Clone, Args)]
+pub struct CniTarget {
+    /// The network namespace.
+    pub netns: PathBuf,
+    /// The container.
+    #[arg(long)]
+    pub container_id: String,
+    /// The interface in the namespace.
+    #[arg(long, env = "CNI_IFNAME", default_value = "eth0")]
+    pub ifname: String,
+    /// NAME=VALUE;NAME=VALUE for the plugins.
+    #[arg(long, env = "CNI_ARGS")]
+    pub args: Option<String>,
+    /// Capability arguments, as a JSON object.
+    #[arg(long, env = "CAP_ARGS")]
+    pub capability_args: Option<String>,
+}
+
+/// Verbs of `cni`.
+#[derive(Debug, Subcommand)]
+pub enum CniVerb {
+    /// Attach a namespace.
+    Add {
+        #[command(flatten)]
+        place: CniPlace,
+        #[command(flatten)]
+        target: CniTarget,
+        /// The network (default: the first one).
+        #[arg(long)]
+        network: Option<String>,
+    },
+    /// Detach a namespace.
+    Del {
+        #[command(flatten)]
+        place: CniPlace,
+        #[command(flatten)]
+        target: CniTarget,
+    },
+    /// Compare an attachment with what was recorded.
+    Check {
+        #[command(flatten)]
+        place: CniPlace,
+        #[command(flatten)]
+        target: CniTarget,
+    },
+    /// Remove everything of attachments that are not named.
+    Gc {
+        #[command(flatten)]
+        place: CniPlace,
+        /// CONTAINER/IFNAME to keep.
+        #[arg(long)]
+        keep: Vec<String>,
+    },
+    /// Say whether pods can be attached.
+    Status {
+        #[command(flatten)]
+        place: CniPlace,
+    },
+    /// List the attachments.
+    List {
+        #[command(flatten)]
+        place: CniPlace,
+    },
+    /// Find what leaked and why; repair on request.
+    Doctor {
+        #[command(flatten)]
+        place: CniPlace,
+        /// Remove what leaked.
+        #[arg(long)]
+        repair: bool,
+    },
+    /// Run the numbered checks of the specification on the plugins in a folder.
+    Conformance {
+        /// The plugins.
+        #[arg(long)]
+        bin_dir: PathBuf,
+    },
 }

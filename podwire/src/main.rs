@@ -12,6 +12,7 @@
 mod check;
 mod cli;
 mod client;
+mod cni;
 mod down;
 mod image;
 mod instance;
@@ -90,6 +91,7 @@ fn run(cli: Cli, ring: trace::Ring) -> anyhow::Result<ExitCode> {
         Verb::Controllers(args) => block_on(workers, solo::controllers(args))?,
         Verb::Kubelet(args) => block_on(workers, solo::kubelet(args))?,
         Verb::Runtime(args) => block_on(workers, solo::runtime(args, ring))?,
+        Verb::Cni(verb) => return cni::run(verb),
         Verb::Image(verb) => block_on(workers, image::run(verb))?,
         Verb::Apply(args) => block_on(1, client::apply(&args, &mut out))?,
         Verb::Get(args) => block_on(1, client::get(&args, &mut out))?,
