@@ -274,6 +274,11 @@ fn make(
 ) -> Result<Arc<Container>, OpError> {
     let snapshot =
         core.images.prepare(&id, &found.image).map_err(OpError::failed("prepare the image's snapshot"))?;
+    if let Some(users) = &found.namespaces.user {
+        let (uid, gid) = (pod::root_of(&users.uids), pod::root_of(&users.gids));
+        std::os::unix::fs::chown(&snapshot.upper, Some(uid), Some(gid))
+            .map_err(OpError::failed("give the snapshot to the pod's root"))?;
+    }
     let text = |path: &PathBuf| path.to_string_lossy().into_owned();
     let stop_signal = found.image.config.config().as_ref().and_then(|config| config.stop_signal().clone());
     let resources = config.linux.as_ref().and_then(|linux| linux.resources.clone());

@@ -22,7 +22,7 @@ pub(crate) fn status(core: &Core, verbose: bool) -> cri::StatusResponse {
     let network = core.networks.status().err();
     let network = network
         .map(|error| ("NetworkPluginNotReady", format!("Network plugin returns error: {}", chain(&error))));
-    let features = cri::RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces: false };
+    let features = cri::RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces: true };
     let handler = |name: &str| cri::RuntimeHandler { name: name.to_owned(), features: Some(features) };
     let info = if verbose {
         let settings = &core.settings;

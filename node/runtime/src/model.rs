@@ -18,7 +18,7 @@ use crate::{
     records::{
         ContainerPhase, ContainerRow, ContainerStateRow, SandboxPhase, SandboxRow, SandboxStateRow, row::Kind,
     },
-    spec::Namespaces,
+    spec::{Namespaces, UserNamespace},
 };
 
 /// The identity under which a retry of RunPodSandbox is recognised.
@@ -128,6 +128,15 @@ impl Sandbox {
             .unwrap_or_default()
     }
 
+    /// The pod's user namespace, if it has one of its own.
+    pub(crate) fn user_namespace(&self) -> Option<UserNamespace> {
+        let wish = self.namespace_options().userns_options?;
+        if wish.mode != cri::NamespaceMode::Pod as i32 {
+            return None;
+        }
+        Some(UserNamespace { path: Some(self.dir.join("user")), uids: wish.uids, gids: wish.gids })
+    }
+
     pub(crate) fn host_network(&self) -> bool {
         self.namespace_options().network == cri::NamespaceMode::Node as i32
     }
@@ -146,6 +155,7 @@ impl Sandbox {
             net: self.netns(),
             ipc: (!self.host_ipc()).then(|| self.dir.join("ipc")),
             uts: (!self.host_network()).then(|| self.dir.join("uts")),
+            user: self.user_namespace(),
             ..Default::default()
         }
     }

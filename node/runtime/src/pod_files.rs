@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{PermissionsExt, chown},
     path::{Path, PathBuf},
 };
 
@@ -18,6 +18,8 @@ pub(crate) struct Wish<'a> {
     pub(crate) hostname: &'a str,
     pub(crate) dns: Option<&'a cri::DnsConfig>,
     pub(crate) host_ipc: bool,
+    /// Who the pod's root is on the node, if somebody else than root.
+    pub(crate) owner: Option<(u32, u32)>,
 }
 
 /// The text of resolv.conf for a DNS config.
@@ -65,6 +67,12 @@ pub(crate) fn write(dir: &Path, wish: &Wish<'_>) -> io::Result<()> {
         let shm = dir.join("shm");
         fs::create_dir(&shm)?;
         fs::set_permissions(&shm, fs::Permissions::from_mode(0o1777))?;
+    }
+    if let Some((uid, gid)) = wish.owner {
+        let names = ["hostname", "hosts", "resolv.conf", "shm"];
+        for path in names.map(|name| dir.join(name)).iter().filter(|path| path.exists()) {
+            chown(path, Some(uid), Some(gid))?;
+        }
     }
     Ok(())
 }

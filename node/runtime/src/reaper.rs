@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use podwire_container::plan::ReaperRequest;
+use podwire_container::plan::{Join, NamespaceKind, ReaperRequest};
 
 use crate::{core::Core, error::OpError, model::Sandbox};
 
@@ -14,7 +14,13 @@ pub(crate) fn namespace(core: &Core, sandbox: &Sandbox) -> Result<PathBuf, OpErr
         return Ok(path(known));
     }
     let cgroup = format!("{}/{}", core.cgroup_parent(&sandbox.config), sandbox.id);
-    let request = ReaperRequest { id: sandbox.id.clone(), cgroup: Some(cgroup), join: Vec::new() };
+    // The namespace must belong to the pod's users, or they could not mount its /proc.
+    let user = sandbox.user_namespace().and_then(|users| users.path);
+    let join = user
+        .into_iter()
+        .map(|path| Join { kind: NamespaceKind::User, path: path.to_string_lossy().into_owned() });
+    let join = join.collect();
+    let request = ReaperRequest { id: sandbox.id.clone(), cgroup: Some(cgroup), join };
     let made =
         core.supervisor().create_reaper(request).map_err(OpError::failed("start the pod's process 1"))?;
     let pid = i32::try_from(made.pid).map_err(OpError::failed("read the process id"))?;

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use podwire_linux::namespaces::{self, PinRequest};
+use podwire_linux::namespaces::{self, IdMap, PinRequest, UserMaps};
 use podwire_wire::cri::{self, ContainerEventType as Happened};
 
 use crate::{
@@ -17,6 +17,7 @@ use crate::{
     model::{Sandbox, SandboxKey},
     network, pod_files,
     records::{SandboxPhase, SandboxRow, SandboxStateRow, row::Kind},
+    spec::UserNamespace,
 };
 
 /// Handlers that mean the built-in creator.
@@ -50,7 +51,36 @@ fn check(config: Option<cri::PodSandboxConfig>) -> Result<(cri::PodSandboxConfig
         }
     }
     let key = SandboxKey::of(metadata);
+    check_users(&config)?;
     Ok((config, key))
+}
+
+/// A user namespace must be the pod's or the node's, with one range of each kind that begins at root.
+fn check_users(config: &cri::PodSandboxConfig) -> Result<(), OpError> {
+    let security = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+    let Some(options) = security.and_then(|security| security.namespace_options.as_ref()) else {
+        return Ok(());
+    };
+    let Some(users) = options.userns_options.as_ref() else { return Ok(()) };
+    match cri::NamespaceMode::try_from(users.mode) {
+        Ok(cri::NamespaceMode::Node) if users.uids.is_empty() && users.gids.is_empty() => Ok(()),
+        Ok(cri::NamespaceMode::Node) => Err(OpError::invalid("the node's user namespace cannot be mapped")),
+        Ok(cri::NamespaceMode::Pod) => {
+            for (what, maps) in [("uid", &users.uids), ("gid", &users.gids)] {
+                let fits = |map: &cri::IdMapping| map.container_id == 0 && map.length > 0;
+                if maps.len() != 1 || !maps.iter().all(fits) {
+                    return Err(OpError::invalid(format!(
+                        "a user namespace needs exactly one {what} mapping, from 0"
+                    )));
+                }
+            }
+            if options.network == cri::NamespaceMode::Node as i32 {
+                return Err(OpError::invalid("a user namespace and the node's network do not go together"));
+            }
+            Ok(())
+        }
+        _ => Err(OpError::invalid("this mode of user namespaces is not supported")),
+    }
 }
 
 async fn run_once(
@@ -140,6 +170,10 @@ fn sysctls(sandbox: &Sandbox) -> Vec<(String, String)> {
         for (name, value) in
             [("net.ipv4.ip_unprivileged_port_start", "0"), ("net.ipv4.ping_group_range", "0 2147483647")]
         {
+            // Groups beyond a user namespace's map cannot be named in it.
+            if name.ends_with("ping_group_range") && sandbox.user_namespace().is_some() {
+                continue;
+            }
             all.entry(name.to_owned()).or_insert_with(|| value.to_owned());
         }
     }
@@ -154,6 +188,23 @@ pub(crate) fn hostname(sandbox: &Sandbox) -> String {
     String::from_utf8_lossy(rustix::system::uname().nodename().to_bytes()).into_owned()
 }
 
+fn user_maps(users: &UserNamespace) -> UserMaps {
+    let maps = |list: &[cri::IdMapping]| {
+        let map = |map: &cri::IdMapping| IdMap {
+            container: map.container_id,
+            host: map.host_id,
+            length: map.length,
+        };
+        list.iter().map(map).collect()
+    };
+    UserMaps { uids: maps(&users.uids), gids: maps(&users.gids) }
+}
+
+/// The node's id of the pod's root.
+pub(crate) fn root_of(maps: &[cri::IdMapping]) -> u32 {
+    maps.iter().find(|map| map.container_id == 0).map(|map| map.host_id).unwrap_or_default()
+}
+
 fn make_namespaces(sandbox: &Sandbox) -> Result<(), OpError> {
     let dir = &sandbox.dir;
     pod_files::make(dir).map_err(OpError::failed(format!("make folder {}", dir.display())))?;
@@ -165,14 +216,16 @@ fn make_namespaces(sandbox: &Sandbox) -> Result<(), OpError> {
         uts: !host_network,
         hostname: (!host_network).then(|| hostname.clone()),
         sysctls: sysctls(sandbox),
-        ..Default::default()
+        userns: sandbox.user_namespace().map(|users| user_maps(&users)),
     };
     if request.net || request.ipc || request.uts {
         namespaces::pin(dir, &request).map_err(OpError::failed("make the pod's namespaces"))?;
     } else if !request.sysctls.is_empty() {
         return Err(OpError::invalid("sysctls need namespaces of the pod's own"));
     }
-    let wish = pod_files::Wish { hostname: &hostname, dns: sandbox.config.dns_config.as_ref(), host_ipc };
+    let owner = sandbox.user_namespace().map(|users| (root_of(&users.uids), root_of(&users.gids)));
+    let wish =
+        pod_files::Wish { hostname: &hostname, dns: sandbox.config.dns_config.as_ref(), host_ipc, owner };
     pod_files::write(dir, &wish).map_err(OpError::failed("write the pod's files"))
 }
 

@@ -155,3 +155,33 @@ async fn containers_may_share_their_processes() {
     world.stop_and_remove(&sandbox).await;
     assert_eq!(world.residue(), Vec::<String>::new());
 }
+
+#[tokio::test]
+async fn a_pod_may_have_users_of_its_own() {
+    let world = World::new().await;
+    let mut pod = world.pod("users");
+    let map = |length| vec![cri::IdMapping { host_id: 400_000, container_id: 0, length }];
+    let users = |length| cri::UserNamespace {
+        mode: cri::NamespaceMode::Pod as i32,
+        uids: map(length),
+        gids: map(length),
+    };
+    let options = |pod: &mut cri::PodSandboxConfig, users| {
+        let security = pod.linux.as_mut().unwrap().security_context.as_mut().unwrap();
+        security.namespace_options.as_mut().unwrap().userns_options = Some(users);
+    };
+    options(&mut pod, users(0));
+    assert_eq!(world.run(&pod).await.unwrap_err().code(), Code::InvalidArgument);
+    options(&mut pod, users(65_536));
+    let sandbox = world.run(&pod).await.unwrap();
+    let script = "id -u; cat /proc/self/uid_map; echo mine > /data/own; ls -ln /data; echo x >> /etc/hosts && echo ready; exec sleep 1000";
+    let container = world.create(&sandbox, &pod, &World::shell("main", script)).await.unwrap();
+    world.begin(&container).await.unwrap();
+    eventually("it got through", || world.log("main").contains("ready"));
+    let log = world.log("main");
+    assert!(log.contains("stdout F 0\n") && log.contains("400000"), "{log}");
+    assert!(!log.contains("65534"), "everything belongs to somebody the pod knows: {log}");
+    assert_eq!(world.exec(&container, "id -u", 10).await.unwrap().stdout, b"0\n");
+    world.stop_and_remove(&sandbox).await;
+    assert_eq!(world.residue(), Vec::<String>::new());
+}
