@@ -1,6 +1,10 @@
-//! Two views of one object: events of the legacy group and of `events.k8s.io`, stored as the former.
+//! Kinds that are stored as another kind: `events.k8s.io` events as legacy ones, old autoscalers as new ones.
+
+mod autoscaler;
 
 use serde_json::{Map, Value};
+
+use crate::Kind;
 
 const RENAMED: [(&str, &str); 8] = [
     ("involvedObject", "regarding"),
@@ -29,6 +33,35 @@ fn rename(event: &mut Value, group: &str, forward: bool) {
     if let Some(kind) = crate::by_gvk(group, "v1", "Event") {
         // Ignored: an event that had the shape of one view has that of the other.
         crate::strict::conform(kind, event).ok();
+    }
+}
+
+/// The kind whose form is stored, when it is not the kind itself.
+pub fn stored_as(kind: &Kind) -> Option<&'static Kind> {
+    match (kind.group, kind.version, kind.kind) {
+        ("events.k8s.io", "v1", "Event") => crate::by_gvk("", "v1", "Event"),
+        ("autoscaling", "v1", "HorizontalPodAutoscaler") => {
+            crate::by_gvk("autoscaling", "v2", "HorizontalPodAutoscaler")
+        }
+        _ => None,
+    }
+}
+
+/// Turns an object of the kind into its stored form; other kinds stay as they are.
+pub fn to_stored(kind: &Kind, object: &mut Value) {
+    match (kind.group, kind.version, kind.kind) {
+        ("events.k8s.io", _, "Event") => event_to_core(object),
+        ("autoscaling", "v1", "HorizontalPodAutoscaler") => autoscaler::to_v2(object),
+        _ => {}
+    }
+}
+
+/// Turns a stored object into the kind's form; other kinds stay as they are.
+pub fn from_stored(kind: &Kind, object: &mut Value) {
+    match (kind.group, kind.version, kind.kind) {
+        ("events.k8s.io", _, "Event") => event_from_core(object),
+        ("autoscaling", "v1", "HorizontalPodAutoscaler") => autoscaler::to_v1(object),
+        _ => {}
     }
 }
 
