@@ -151,7 +151,8 @@ impl RuntimeConfig {
     pub fn open(self) -> Result<Networks, Error> {
         let journal = Journal::open(&self.state_dir)?;
         let cache = cache::Cache::open(&self.cache_dir)?;
-        Ok(Networks { config: self, journal, cache, locks: locks::Locks::default() })
+        let locks = locks::Locks::new(&self.state_dir);
+        Ok(Networks { config: self, journal, cache, locks })
     }
 }
 
@@ -347,7 +348,13 @@ impl Networks {
 
     /// Detaches everything that is not in `keep`, then lets every plugin sweep. Goes on past errors; the first is returned.
     pub fn gc(&self, keep: &[Attachment]) -> Result<(), Error> {
+        self.gc_with(|| Ok(keep.to_vec()))
+    }
+
+    /// The same; what to keep is asked for once nobody can attach or detach any more.
+    pub(crate) fn gc_with(&self, keep: impl FnOnce() -> Result<Vec<Attachment>, Error>) -> Result<(), Error> {
         let _alone = self.locks.everything();
+        let keep = &keep()?;
         let kept = |id: &str, ifname: &str| keep.iter().any(|a| a.container_id == id && a.ifname == ifname);
         let mut first = None;
         for entry in self.journal.all()? {

@@ -321,3 +321,38 @@ fn gc_detaches_what_only_the_cache_of_another_runtime_knows() {
         assert_eq!(std::fs::read_dir(dir.join("cache/results")).expect("cache").count(), 0);
     });
 }
+
+#[test]
+fn a_doctor_beside_the_daemon_waits_for_what_is_under_way() {
+    on_a_node(|dir| {
+        plugin(
+            dir,
+            "first",
+            &format!(
+                "[ \"$CNI_COMMAND\" = ADD ] && {{ touch {0}/begun; while [ ! -e {0}/go ]; do sleep 0.02; done; }}; {ANSWER}",
+                dir.display()
+            ),
+        );
+        conflist(dir, &json!({"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "first"}]}));
+        let (daemon, pod) = (open(dir), Pod::new("c1"));
+        std::thread::scope(|scope| {
+            let attached = std::thread::Builder::new()
+                .spawn_scoped(scope, || daemon.ensure(&pod.attachment))
+                .expect("thread");
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while !dir.join("begun").exists() {
+                assert!(Instant::now() < deadline, "ADD never begins");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let doctor = open(dir);
+            let repair = std::thread::Builder::new()
+                .spawn_scoped(scope, move || tool::doctor(&doctor, true))
+                .expect("thread");
+            std::fs::write(dir.join("go"), "").expect("write");
+            attached.join().expect("thread").expect("the ADD is not disturbed");
+            repair.join().expect("thread").expect("doctor");
+        });
+        daemon.check(&pod.attachment).expect("still attached");
+        assert!(!calls(dir).contains(&"DEL first".to_owned()), "{:?}", calls(dir));
+    });
+}

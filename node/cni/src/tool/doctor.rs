@@ -77,10 +77,9 @@ pub fn doctor(networks: &Networks, repair: bool) -> Result<Report, Error> {
     if !repair || found.is_empty() {
         return Ok(Report { left: found.clone(), found, repaired: repair });
     }
-    let keep = alive(networks)?;
     // Ignored: what could not be removed is found again below and reported.
-    networks.gc(&keep).ok();
-    networks.forget_dead_results(&keep)?;
+    networks.gc_with(|| alive(networks)).ok();
+    networks.forget_dead_results(&alive(networks)?)?;
     Ok(Report { left: examine(networks)?, found, repaired: true })
 }
 
