@@ -8,7 +8,7 @@ mod registry;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use podwire_image::build::{Built, Compression, ImageBuilder, LayerBuilder};
@@ -43,16 +43,21 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
     .collect()
 }
 
+/// Two layers; built once, for compressing takes a while without optimisation.
 fn image() -> Built {
-    let one = LayerBuilder::new().dir("a", 0o755).file("a/one", noise(1, 200_000), 0o644);
-    let two = LayerBuilder::new().file("two", noise(2, 100_000), 0o600);
-    ImageBuilder::new()
-        .compression(Compression::Gzip)
-        .layer(&one)
-        .compression(Compression::Zstd)
-        .layer(&two)
-        .cmd(&["x"])
-        .build()
+    static IMAGE: OnceLock<Built> = OnceLock::new();
+    let build = || {
+        let one = LayerBuilder::new().dir("a", 0o755).file("a/one", noise(1, 200_000), 0o644);
+        let two = LayerBuilder::new().file("two", noise(2, 100_000), 0o600);
+        ImageBuilder::new()
+            .compression(Compression::Gzip)
+            .layer(&one)
+            .compression(Compression::Zstd)
+            .layer(&two)
+            .cmd(&["x"])
+            .build()
+    };
+    IMAGE.get_or_init(build).clone()
 }
 
 fn layer_path(built: &Built, at: usize) -> String {
