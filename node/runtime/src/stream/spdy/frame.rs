@@ -316,4 +316,40 @@ mod tests {
         assert_eq!(decode(&[0x80, 3, 0, 1, 0, 0xff, 0xff, 0xff]), Err(FrameError::TooLarge(0xff_ffff)));
         assert_eq!(decode(&[0x80, 3, 0]), Ok(None));
     }
+
+    #[test]
+    fn damaged_streams_never_panic_and_always_end() {
+        let mut seed = BytesMut::new();
+        let mut encoder = Encoder::new();
+        (0..5).for_each(|_| frames().iter().for_each(|frame| encoder.encode(frame, &mut seed)));
+        let mut state = 0x2545_f491_4f6c_dd1d_u64;
+        let mut next = |bound: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            usize::try_from(state % bound as u64).unwrap()
+        };
+        let mut refused = 0;
+        for _ in 0..2000 {
+            let mut bytes = seed.clone();
+            for _ in 0..=next(6) {
+                let at = next(bytes.len());
+                bytes[at] = u8::try_from(next(256)).unwrap();
+            }
+            bytes.truncate(next(bytes.len()));
+            let mut decoder = Decoder::new();
+            loop {
+                let before = bytes.len();
+                match decoder.decode(&mut bytes) {
+                    Ok(Some(_)) => assert!(bytes.len() < before, "a frame takes bytes"),
+                    Ok(None) => break,
+                    Err(_) => {
+                        refused += 1;
+                        break;
+                    }
+                }
+            }
+        }
+        assert!(refused > 100, "the damage must reach the decoder: {refused}");
+    }
 }
