@@ -1,5 +1,8 @@
 //! Bytes of others, bent in thousands of ways: parsers refuse or accept, they never panic.
 
+#[path = "support/node.rs"]
+mod node;
+
 use podwire_cni_lib::networks::conflist::Conflist;
 use podwire_cni_lib::plugins;
 use podwire_cni_lib::spec::{CniResult, Command, Request, Version};
@@ -101,4 +104,42 @@ fn bent_configurations_of_every_plugin_do_not_panic() {
             }
         }
     }
+}
+
+#[test]
+fn bent_journals_caches_and_indexes_do_not_panic() {
+    node::on_a_node(|dir| {
+        let networks = node::networks(dir);
+        let pod = node::Pod::new("c1");
+        networks.ensure(&pod.attachment).expect("attach");
+        let files = [
+            dir.join("state/attachments/c1@eth0"),
+            dir.join("cache/results/pods-c1-eth0"),
+            dir.join("ipam/.podwire-ipam/pods/state"),
+            dir.join("ipam/pods/last_reserved_ip.0"),
+            dir.join("ipam/pods/10.88.0.2"),
+        ];
+        let whole: Vec<String> =
+            files.iter().map(|file| std::fs::read_to_string(file).expect("read")).collect();
+        let mut random = Random(3);
+        for _ in 0..400 {
+            for (file, text) in files.iter().zip(&whole) {
+                std::fs::write(file, bend(&mut random, text)).expect("write");
+            }
+            // Whatever they say now, they are read without panic, and what cannot be read counts as absent.
+            networks.pending().expect("pending");
+            networks.attachments().expect("attachments");
+            networks.cached().expect("cached");
+            if let Err(error) = networks.check(&pod.attachment) {
+                assert!(!error.to_string().is_empty());
+            }
+        }
+        for (file, text) in files.iter().zip(&whole) {
+            std::fs::write(file, text).expect("write");
+        }
+        // The index was rebuilt from what the bent files said; without its state it is rebuilt from the whole ones.
+        std::fs::remove_file(&files[2]).expect("remove");
+        networks.check(&pod.attachment).expect("whole again");
+        networks.detach(&pod.attachment).expect("detach");
+    });
 }

@@ -105,7 +105,7 @@ fn configure(
             if result.ips.is_empty() {
                 return Err(CniError::internal("IPAM plugin returned missing IP config"));
             }
-            conf.complete(&mut result)?;
+            conf.complete(&mut result);
             result
         }
         None => CniResult::default(),

@@ -1,7 +1,6 @@
 //! The pod's side of an interface: addresses and routes planned, applied in one batch, checked again later.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::Path;
 
 use ipnet::IpNet;
 use podwire_linux::rtnl::{Batch, Link, LinkChange, LinkRef, NewAddress, Route, Scope, Socket};
@@ -118,13 +117,11 @@ pub fn settle(socket: &mut Socket, link: u32) -> Result<(), CniError> {
     }
 }
 
-/// Sets a setting; one of a protocol the kernel lacks is skipped.
+/// Sets a setting; one the kernel does not have (no IPv6, an older kernel) is skipped.
 pub fn set_if_present(key: &str, value: &str) -> Result<(), CniError> {
     match sysctl::ensure(key, value) {
         Ok(_) => Ok(()),
-        Err(error) if error.is_absent() && key.starts_with("net/ipv6/") => Ok(()),
-        // An interface may lack a newer setting.
-        Err(error) if error.is_absent() && Path::new("/proc/sys/net/ipv6").exists() => Ok(()),
+        Err(error) if error.is_absent() => Ok(()),
         Err(error) => Err(error.into()),
     }
 }

@@ -105,7 +105,7 @@ impl Conf {
     }
 
     /// Fills gateways and default routes in.
-    pub fn complete(&self, result: &mut CniResult) -> Result<(), CniError> {
+    pub fn complete(&self, result: &mut CniResult) {
         for ip in &mut result.ips {
             if ip.gateway.is_none() && self.is_gateway {
                 ip.gateway = Some(first_address(ip.address));
@@ -122,7 +122,6 @@ impl Conf {
                 }
             }
         }
-        Ok(())
     }
 }
 
