@@ -80,6 +80,8 @@ pub struct Progressing {
     pub started: BTreeSet<String>,
     /// Containers (by id) that a probe or hook has condemned, with the reason and a message.
     pub condemned: BTreeMap<String, String>,
+    /// Attempt numbers that the API says are used up, for containers the runtime no longer has.
+    pub floors: BTreeMap<String, u32>,
     /// Containers (by id) whose postStart hook still runs.
     pub hooked: BTreeSet<String>,
 }
@@ -222,7 +224,7 @@ fn prefetch(pod: &Pod, observed: &Observed, going: &Progressing, now: Timestamp,
     let init = spec::init_containers(pod);
     let first: &[Spec] = if init.is_empty() { &spec::spec(pod).containers } else { &init[..1] };
     for container in first {
-        ensure_image(container, next_attempt(observed, &container.name), going, now, plan);
+        ensure_image(container, next_attempt(observed, going, &container.name), going, now, plan);
     }
 }
 
@@ -386,7 +388,7 @@ impl Scene<'_> {
             }
             return;
         }
-        let attempt = next_attempt(self.observed, &container.name);
+        let attempt = next_attempt(self.observed, self.going, &container.name);
         match ensure_image(container, attempt, self.going, self.now, self.plan) {
             Image::There if self.may_start => {}
             // An image that is being fetched holds back those after it, one that cannot be had does not.
@@ -441,8 +443,9 @@ fn ensure_image(
 }
 
 /// The attempt number a new container of this name gets.
-pub fn next_attempt(observed: &Observed, name: &str) -> u32 {
-    observed.newest(name).map_or(0, |c| c.attempt + 1)
+pub fn next_attempt(observed: &Observed, going: &Progressing, name: &str) -> u32 {
+    let floor = going.floors.get(name).copied().unwrap_or_default();
+    observed.newest(name).map_or(floor, |c| c.attempt + 1)
 }
 
 #[derive(PartialEq, Eq)]

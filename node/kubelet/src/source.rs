@@ -4,11 +4,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    panic::AssertUnwindSafe,
     sync::Arc,
     time::Duration,
 };
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
@@ -213,7 +214,10 @@ impl Source {
         let node = self.node.clone();
         let shutdown = shutdown.clone();
         self.workers.spawn(async move {
-            worker.run(shutdown).await;
+            // One bad pod must not take others with it, nor block its own next try.
+            if AssertUnwindSafe(worker.run(shutdown)).catch_unwind().await.is_err() {
+                tracing::error!(uid, "a pod's worker panicked; the pod's next change begins another");
+            }
             node.inboxes.remove(&uid);
             node.pod_forgotten(&uid);
         });

@@ -313,7 +313,7 @@ pub fn container_entry<'a>(status: &'a PodStatus, name: &str) -> Option<&'a Cont
     containers::find(status, name)
 }
 
-pub(crate) use containers::seconds as time;
+pub(crate) use containers::{ran_before, seconds as time};
 
 #[cfg(test)]
 mod tests;

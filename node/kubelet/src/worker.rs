@@ -6,6 +6,7 @@
 
 mod decide;
 mod done;
+mod observe;
 mod publish;
 mod termination;
 
@@ -137,6 +138,16 @@ impl Worker {
                 self.going.started.insert(container.id.clone());
             }
         }
+        // What ran before the machine was restarted is gone from the runtime, but it did run.
+        for (_, container) in spec::containers(&self.pod) {
+            if let Some(entry) = crate::status::container_entry(&status, &container.name)
+                && crate::status::ran_before(&status, &container.name)
+                && self.observed.newest(&container.name).is_none()
+            {
+                let used = u32::try_from(entry.restart_count).unwrap_or_default();
+                self.going.floors.insert(container.name, used + 1);
+            }
+        }
         let ids: Vec<String> = self.observed.containers.keys().cloned().collect();
         for id in ids {
             self.container_moved(&id);
@@ -227,7 +238,12 @@ impl Worker {
 
     fn pod_changed(&mut self, pod: Arc<Pod>) {
         let was_deleted = self.pod.metadata.deletion_timestamp.is_some();
-        self.pod = pod;
+        let before = std::mem::replace(&mut self.pod, pod);
+        let described = |pod: &Pod| (pod.metadata.labels.clone(), pod.metadata.annotations.clone());
+        if described(&before) != described(&self.pod) {
+            // Volumes may show labels and annotations.
+            self.remount();
+        }
         if self.pod.metadata.deletion_timestamp.is_some() {
             let grace = spec::grace_seconds(&self.pod);
             if was_deleted {

@@ -235,7 +235,7 @@ pub(crate) fn find<'a>(status: &'a PodStatus, name: &str) -> Option<&'a Containe
 }
 
 /// Whether the status says that the container has run at some time.
-pub(super) fn ran_before(status: &PodStatus, name: &str) -> bool {
+pub(crate) fn ran_before(status: &PodStatus, name: &str) -> bool {
     let ran =
         |state: Option<&ContainerState>| state.is_some_and(|s| s.running.is_some() || s.terminated.is_some());
     find(status, name).is_some_and(|s| ran(s.state.as_ref()) || ran(s.last_state.as_ref()))

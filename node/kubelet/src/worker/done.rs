@@ -9,12 +9,9 @@ use crate::{
     observed::{Container, RunState, Sandbox},
     ops::{self, Done, StartFailure},
     plan::{Progress, TornDown},
-    probes,
-    runtime::watch::PodListing,
-    spec,
+    probes, spec,
     status::Waiting,
 };
-use podwire_wire::cri;
 
 impl Worker {
     /// One operation ended.
@@ -95,7 +92,7 @@ impl Worker {
         Progress::Failed { retry_at: self.retry_at("sandbox") }
     }
 
-    fn sandbox_not_ready(&mut self, id: &str) {
+    pub(super) fn sandbox_not_ready(&mut self, id: &str) {
         if let Some(sandbox) = self.observed.sandboxes.iter_mut().find(|s| s.id == id) {
             sandbox.ready = false;
         }
@@ -344,116 +341,6 @@ impl Worker {
             probes::Outcome::Condemned(why) => {
                 self.going.condemned.insert(verdict.id, why);
             }
-        }
-    }
-
-    /// An event carries the whole pod, so no further call is needed.
-    pub(super) fn runtime_event(&mut self, event: &cri::ContainerEventResponse) {
-        let Some(status) = &event.pod_sandbox_status else { return };
-        let deleted = event.container_event_type == cri::ContainerEventType::ContainerDeletedEvent as i32;
-        if deleted {
-            if event.container_id == status.id {
-                self.observed.forget_sandbox(&event.container_id);
-            } else {
-                self.observed.forget_container(&event.container_id);
-            }
-            return;
-        }
-        self.observed.merge_sandbox(Sandbox::from_status(status));
-        for container in &event.containers_statuses {
-            let container = Container::from_status(container, &status.id);
-            let id = container.id.clone();
-            // A container that is being created is heard of from its own operation first.
-            let own = self.going.starts.get(&container.name) == Some(&Progress::Busy);
-            if own && !self.observed.containers.contains_key(&id) && container.state != RunState::Exited {
-                continue;
-            }
-            self.learned.entry(id.clone()).or_insert_with(Instant::now);
-            if self.observed.merge_container(container) {
-                self.container_moved(&id);
-            }
-        }
-    }
-
-    /// Compares with a relist and asks about what differs.
-    pub(super) fn relisted(&mut self, listing: &PodListing, began: Instant) {
-        let mut ask = Vec::new();
-        for (id, seen) in &listing.containers {
-            let known = self.observed.containers.get(id);
-            if known.is_none_or(|c| c.state < seen.state) && !self.going.killing.contains(id) {
-                ask.push((id.clone(), seen.sandbox.clone()));
-            }
-        }
-        let older = |learned: Option<&Instant>| learned.is_none_or(|at| *at < began);
-        let lost: Vec<String> = self
-            .observed
-            .containers
-            .keys()
-            .filter(|id| !listing.containers.contains_key(*id) && older(self.learned.get(*id)))
-            .cloned()
-            .collect();
-        for id in lost {
-            self.observed.forget_container(&id);
-            self.probes.stop_container(&id);
-        }
-        let settled = self.going.sandbox != Progress::Busy && self.failures.is_empty();
-        for (id, ready) in &listing.sandboxes {
-            let known = self.observed.sandboxes.iter().find(|s| s.id == *id).map(|s| s.ready);
-            if known == Some(true) && !ready {
-                self.sandbox_not_ready(id);
-            }
-        }
-        if settled {
-            let gone: Vec<String> = self
-                .observed
-                .sandboxes
-                .iter()
-                .filter(|s| !listing.sandboxes.contains_key(&s.id) && s.created_at < listing.at)
-                .map(|s| s.id.clone())
-                .collect();
-            for id in gone {
-                self.observed.forget_sandbox(&id);
-            }
-        }
-        self.ask(ask);
-    }
-
-    pub(super) fn refresh_all(&mut self) {
-        let all = self.observed.containers.values().map(|c| (c.id.clone(), c.sandbox.clone())).collect();
-        self.ask(all);
-    }
-
-    fn ask(&mut self, containers: Vec<(String, String)>) {
-        if containers.is_empty() || self.refreshing {
-            return;
-        }
-        self.refreshing = true;
-        self.ops.push(Box::pin(ops::refresh(self.node.clone(), containers)));
-    }
-
-    fn refreshed(&mut self, seen: Vec<Container>, lost: &[String]) {
-        self.refreshing = false;
-        for id in lost {
-            self.observed.forget_container(id);
-        }
-        for container in seen {
-            let id = container.id.clone();
-            if self.observed.merge_container(container) {
-                self.container_moved(&id);
-            }
-        }
-    }
-
-    /// One dead container per name is kept for its log; older ones are removed.
-    fn remove_older(&mut self, name: &str) {
-        let mut dead: Vec<&Container> =
-            self.observed.named(name).filter(|c| c.state == RunState::Exited).collect();
-        dead.sort_by_key(|c| std::cmp::Reverse((c.attempt, c.created_at)));
-        // The newest may be restarted; the one before it is what `logs --previous` reads.
-        let old: Vec<String> = dead.iter().skip(2).map(|c| c.id.clone()).collect();
-        for id in old {
-            self.observed.forget_container(&id);
-            self.ops.push(Box::pin(ops::remove_container(self.node.clone(), id)));
         }
     }
 }

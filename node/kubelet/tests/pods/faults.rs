@@ -134,3 +134,34 @@ async fn a_pod_the_node_has_no_room_for_is_turned_away() {
     cluster.gone("big").await;
     cluster.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_reboot_a_pod_runs_again_and_the_restart_is_counted() {
+    let mut cluster = Cluster::start().await;
+    cluster.create("web", one("run:1")).await;
+    cluster.running("web").await;
+    cluster.stop_kubelet().await;
+    cluster.fake.reboot();
+    cluster.start_kubelet().await;
+    let pod = cluster.until("web", "restarted", |pod| restarts(pod) == 1 && phase(pod) == "Running").await;
+    assert_eq!(pod.status.unwrap().pod_ips.unwrap().len(), 1);
+    cluster.delete("web", 1).await;
+    cluster.gone("web").await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_was_only_created_is_started_by_the_next_kubelet() {
+    let mut cluster = Cluster::start().await;
+    cluster.create("web", one("run:1")).await;
+    cluster.running("web").await;
+    cluster.stop_kubelet().await;
+    cluster.fake.unstart("app");
+    cluster.start_kubelet().await;
+    cluster.eventually("started again", || async { cluster.fake.calls("start_container") == 2 }).await;
+    let pod = cluster.running("web").await;
+    assert_eq!((restarts(&pod), cluster.fake.calls("create_container")), (0, 1));
+    cluster.delete("web", 1).await;
+    cluster.gone("web").await;
+    cluster.stop().await;
+}

@@ -108,6 +108,22 @@ impl Fake {
         self.tell(&id, cri::ContainerEventType::ContainerStoppedEvent);
     }
 
+    /// Everything that was there is gone.
+    pub(crate) fn reboot(&self) {
+        let mut world = self.world.lock().unwrap();
+        world.sandboxes.clear();
+        world.containers.clear();
+    }
+
+    /// A container is set back to where a kubelet that died between two calls would have left it.
+    pub(crate) fn unstart(&self, name: &str) {
+        let mut world = self.world.lock().unwrap();
+        let made =
+            world.containers.values_mut().find(|c| c.config.metadata.as_ref().unwrap().name == name).unwrap();
+        made.state = cri::ContainerState::ContainerCreated;
+        made.started_at = 0;
+    }
+
     /// The sandbox of every pod dies.
     pub(crate) fn kill_sandboxes(&self) {
         let ids: Vec<String> = {
