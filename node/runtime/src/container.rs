@@ -23,6 +23,8 @@ use crate::{
 
 /// What a container that could not be started is said to have exited with.
 const START_FAILED: i32 = 128;
+/// How long a killed container may take to end.
+const DEATH: Duration = Duration::from_secs(30);
 /// What a container whose end nobody saw is said to have exited with.
 pub(crate) const UNKNOWN_EXIT: i32 = 255;
 
@@ -228,9 +230,11 @@ pub(crate) async fn stop(core: &Arc<Core>, container: &Arc<Container>, seconds: 
         }
     }
     send(core, container, signal::SIGKILL).await?;
-    // Ignored: the sender lives in the container we hold.
-    watch.wait_for(ended).await.ok();
-    Ok(())
+    // A process in an uninterruptible wait does not die of SIGKILL either: the caller is told and comes back.
+    match tokio::time::timeout(DEATH, watch.wait_for(ended)).await {
+        Ok(_) => Ok(()),
+        Err(_) => Err(OpError::Timeout { what: "the end of a killed container", seconds: DEATH.as_secs().cast_signed() }),
+    }
 }
 
 /// Signals the container's process; one the supervisor does not know any more has ended unseen.
