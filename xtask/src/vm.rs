@@ -148,7 +148,18 @@ fn copy_libraries(program: &Path, tree: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Moves to a tmpfs first: a container cannot pivot away from the initramfs itself.
 const INIT: &str = r#"#!/bin/busybox sh
+if [ ! -e /switched ]; then
+  /bin/busybox mkdir /newroot
+  /bin/busybox mount -t tmpfs root /newroot
+  cd /
+  for part in bin dev proc sys tmp run etc var modules podwire lib lib64 usr init; do
+    [ -e /$part ] && /bin/busybox cp -a /$part /newroot/
+  done
+  : > /newroot/switched
+  exec /bin/busybox switch_root /newroot /init
+fi
 /bin/busybox --install -s /bin
 export PATH=/bin
 mount -t proc proc /proc
