@@ -99,6 +99,10 @@ pub(crate) fn dispatch(call: Call) -> BoxFuture<'static, Result<Response>> {
 async fn run(mut call: Call) -> Result<Response> {
     check_scope(&call)?;
     check_verb(&call)?;
+    if call.kind.is("", "Endpoints") {
+        call.warnings
+            .push("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into());
+    }
     let answer = choose(&mut call);
     let result = answer.await;
     result.map(|response| call.warn(response))

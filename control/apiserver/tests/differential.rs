@@ -85,7 +85,9 @@ async fn answers_agree_with_upstream() {
     let (mut compared, mut allowed, mut report) = (0, 0, Vec::new());
     for (number, line) in corpus.lines().enumerate() {
         let line: Value = serde_json::from_str(line).unwrap();
-        let (a, b) = (left.ask(&line).await, right.ask(&line).await);
+        let both = async { (left.ask(&line).await, right.ask(&line).await) };
+        let answered = tokio::time::timeout(std::time::Duration::from_secs(30), both).await;
+        let (a, b) = answered.unwrap_or_else(|_| panic!("no answer to line {}: {line}", number + 1));
         if line["quiet"] == true {
             continue;
         }

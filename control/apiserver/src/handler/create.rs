@@ -1,12 +1,10 @@
 //! Creating objects.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::StatusCode;
 use podwire_api::apply;
 use podwire_api::validate;
-use podwire_api::{Kind, defaults, strategy};
+use podwire_api::{Kind, defaults, strategy, warnings};
 use podwire_store::{Guard, KeyValue, Op, Outcome};
 use serde_json::Value;
 
@@ -34,6 +32,8 @@ pub(crate) async fn create(call: &mut Call) -> Result<Response> {
     let kind = call.kind;
     let mut object = decode::object(call, kind, &bytes, options.validation)?;
     check_namespace(kind, call.namespace(), &mut object)?;
+    defaults::apply(kind, &mut object);
+    call.warnings.extend(warnings::on_create(kind, &object));
     let write = Insert {
         core: &call.core,
         identity: &call.identity,
@@ -93,7 +93,7 @@ impl Insert<'_> {
             let message = "resourceVersion should not be set on objects to be created";
             return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", message));
         }
-        complete(kind, &mut object);
+        defaults::apply(kind, &mut object);
         // Fields that admission adds belong to nobody, so the books are kept before it.
         self.track(&mut object);
         let generated = name_it(&mut object);
@@ -168,19 +168,6 @@ fn taken(kind: &Kind, name: &str, found: Option<&KeyValue>) -> ApiError {
 /// How long objects of a kind live without being written again.
 pub(crate) fn life(kind: &Kind) -> Option<std::time::Duration> {
     (kind.resource == "events").then_some(EVENT_LIFE)
-}
-
-/// Fills in defaults and turns forms that are only for writing into the stored one.
-pub(crate) fn complete(kind: &Kind, object: &mut Value) {
-    if kind.is("", "Secret")
-        && let Some(Value::Object(texts)) =
-            object.as_object_mut().and_then(|secret| secret.remove("stringData"))
-    {
-        for (key, text) in texts {
-            object["data"][key] = STANDARD.encode(text.as_str().unwrap_or_default()).into();
-        }
-    }
-    defaults::apply(kind, object);
 }
 
 /// The bytes to store, in the shape they are stored in.

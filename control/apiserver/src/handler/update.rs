@@ -5,7 +5,7 @@ use http::StatusCode;
 use podwire_api::apply;
 use podwire_api::validate;
 use podwire_api::validate::{Cause, FieldError};
-use podwire_api::{Kind, strategy};
+use podwire_api::{Kind, defaults, strategy};
 use podwire_store::{Guard, KeyValue, Op, Outcome};
 use serde_json::{Value, json};
 
@@ -198,7 +198,7 @@ impl<'a> Change<'a> {
             self.same_uid(&new, old)?;
         }
         keep_system_fields(&mut new, old);
-        create::complete(kind, &mut new);
+        defaults::apply(kind, &mut new);
         if !self.untracked && self.part != Part::Finalize {
             self.track(&mut new, old);
         }

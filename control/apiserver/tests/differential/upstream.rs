@@ -1,6 +1,6 @@
 //! The real kube-apiserver on its own etcd, on loopback, with certificates of the authority under test.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 pub(crate) struct Upstream {
     url: String,
     processes: Vec<Child>,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 fn peer(name: &str) -> PathBuf {
@@ -25,8 +25,9 @@ fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-fn spawn(mut command: Command) -> Child {
-    command.stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).spawn().unwrap()
+fn spawn(mut command: Command, log: &Path) -> Child {
+    let log = std::fs::File::create(log).unwrap();
+    command.stdout(Stdio::null()).stderr(log).kill_on_drop(true).spawn().unwrap()
 }
 
 /// Starts etcd and kube-apiserver and waits until they are ready.
@@ -44,8 +45,10 @@ pub(crate) async fn start(pki: &Pki) -> Upstream {
         std::fs::write(path, text).unwrap();
     }
     let mut api = Command::new(peer("kube-apiserver"));
-    let flag = |name: &str, path: &std::path::Path| format!("--{name}={}", path.display());
-    let tokens = pki.dir().join("sa.key");
+    let flag = |name: &str, path: &Path| format!("--{name}={}", path.display());
+    let (tokens, public) = (pki.dir().join("sa.key"), dir.path().join("sa.pub"));
+    let pair = rcgen::KeyPair::from_pem(&std::fs::read_to_string(&tokens).unwrap()).unwrap();
+    std::fs::write(&public, pair.public_key_pem()).unwrap();
     api.args([
         format!("--etcd-servers={etcd_url}"),
         format!("--secure-port={port}"),
@@ -53,7 +56,7 @@ pub(crate) async fn start(pki: &Pki) -> Upstream {
         flag("tls-cert-file", &cert),
         flag("tls-private-key-file", &key),
         flag("client-ca-file", &ca),
-        flag("service-account-key-file", &tokens),
+        flag("service-account-key-file", &public),
         flag("service-account-signing-key-file", &tokens),
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local".into(),
         "--authorization-mode=Node,RBAC".into(),
@@ -64,8 +67,8 @@ pub(crate) async fn start(pki: &Pki) -> Upstream {
     api.current_dir(dir.path());
     let upstream = Upstream {
         url: format!("https://127.0.0.1:{port}"),
-        processes: vec![spawn(api), spawn(etcd)],
-        _dir: dir,
+        processes: vec![spawn(etcd, &dir.path().join("etcd.log")), spawn(api, &dir.path().join("api.log"))],
+        dir,
     };
     upstream.wait(pki).await;
     upstream
@@ -83,13 +86,16 @@ impl Upstream {
 
     async fn wait(&self, pki: &Pki) {
         let client = self.client(pki).await;
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(90);
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
         loop {
             let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
             if client.request_text(request).await.is_ok_and(|text| text == "ok") {
                 return;
             }
-            assert!(tokio::time::Instant::now() < deadline, "kube-apiserver was not ready in time");
+            if tokio::time::Instant::now() > deadline {
+                let log = std::fs::read_to_string(self.dir.path().join("api.log")).unwrap_or_default();
+                panic!("kube-apiserver was not ready in time: {}", &log[log.len().saturating_sub(2000)..]);
+            }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
