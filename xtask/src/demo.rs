@@ -33,6 +33,9 @@ pub fn run(root: &Path) -> Result<()> {
     steps.done(&format!("{} pods applied, Running and Ready", names.len()));
     println!("{}", indent(&node.podwire(["get", "pods", "-o", "wide"])?));
     talk(&node, &mut steps)?;
+    let trace = node.podwire(["trace", "pod/web", "--width", "150"])?;
+    println!("what happened to web, from the arrows that participants reported (`podwire trace pod/web`):\n{trace}");
+    steps.again();
     node.podwire(["delete", "-f", &examples.display().to_string()])?;
     steps.done("everything deleted");
     node.assert_no_pod_residue()?;
@@ -116,6 +119,11 @@ struct Steps {
 }
 
 impl Steps {
+    /// Leaves out what happened since the last line.
+    fn again(&mut self) {
+        self.last = Instant::now();
+    }
+
     fn done(&mut self, what: &str) {
         println!("{:>8.1} ms  {what}", self.last.elapsed().as_secs_f64() * 1000.0);
         self.last = Instant::now();
