@@ -5,6 +5,7 @@
 
 mod cluster;
 mod core;
+mod device;
 mod error;
 mod meta;
 mod pod;
@@ -45,6 +46,7 @@ pub fn update(kind: &Kind, new: &Value, old: &Value) -> Vec<FieldError> {
         ("", "Node") => core::node_update(new, old, &mut errors),
         ("", "Service") => workload::service_update(new, old, &mut errors),
         ("apps" | "batch", _) => workload::update(kind, new, old, &mut errors),
+        ("resource.k8s.io", _) => device::update(kind, new, old, &mut errors),
         _ => {}
     }
     errors.done()
@@ -107,6 +109,7 @@ fn own_rules(kind: &Kind, object: &Value, errors: &mut Errors) {
         ("rbac.authorization.k8s.io", "RoleBinding") => cluster::role_binding(object, false, errors),
         ("rbac.authorization.k8s.io", "ClusterRoleBinding") => cluster::role_binding(object, true, errors),
         ("", "ReplicationController") | ("apps" | "batch", _) => workload::workload(kind, object, errors),
+        ("resource.k8s.io", _) => device::rules(kind, object, errors),
         ("policy", "PodDisruptionBudget") => workload::disruption_budget(object, errors),
         ("scheduling.k8s.io", "PriorityClass") => workload::priority_class(object, errors),
         ("node.k8s.io", "RuntimeClass") => workload::runtime_class(object, errors),

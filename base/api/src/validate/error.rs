@@ -197,6 +197,10 @@ impl Errors {
         self.push(Cause::TooLong, path, None, &format!("may not be more than {most} bytes"));
     }
 
+    pub(super) fn too_many(&mut self, path: &Path<'_>, given: usize, most: usize) {
+        self.push(Cause::TooMany, path, Some(given.to_string()), &format!("must have at most {most} items"));
+    }
+
     pub(super) fn immutable(&mut self, path: &Path<'_>, new: &Value, old: &Value) {
         if new != old {
             self.invalid(path, new, "field is immutable");

@@ -333,6 +333,52 @@ fn other_kinds_have_their_rules() {
 }
 
 #[test]
+fn claims_and_slices_have_their_rules() {
+    let meta = json!({"name": "x", "namespace": "default"});
+    let claim = |requests: Value| json!({"metadata": meta, "spec": {"devices": {"requests": requests}}});
+    check(
+        "resource.k8s.io",
+        "resourceclaims",
+        claim(json!([{"name": "a", "exactly": {"deviceClassName": "c"}}])),
+        &[],
+    );
+    check(
+        "resource.k8s.io",
+        "resourceclaims",
+        claim(json!([{"name": "a"}])),
+        &[
+            "spec.devices.requests[0]: Required value: exactly one of `exactly` or `firstAvailable` is required",
+        ],
+    );
+    check(
+        "resource.k8s.io",
+        "resourceclaims",
+        claim(json!([{"name": "a", "exactly": {"allocationMode": "All", "count": 2}}])),
+        &[
+            "spec.devices.requests[0].exactly.deviceClassName: Required value",
+            "spec.devices.requests[0].exactly.count: Invalid value: 2: must not be specified when allocationMode is 'All'",
+        ],
+    );
+    check(
+        "resource.k8s.io",
+        "resourceslices",
+        json!({"metadata": {"name": "s"}, "spec": {"driver": "d.example", "pool": {"name": "n", "resourceSliceCount": 1}, "devices": [{"name": "a"}, {"name": "a"}]}}),
+        &[
+            "spec: Required value: exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required",
+            "spec.devices[1]: Duplicate value: \"a\"",
+        ],
+    );
+    let (kind, old) = prepared(
+        "resource.k8s.io",
+        "resourceclaims",
+        claim(json!([{"name": "a", "exactly": {"deviceClassName": "c"}}])),
+    );
+    let mut new = old.clone();
+    put(&mut new, "/spec/devices/requests/0/name", json!("b"));
+    assert!(summary(&update(kind, &new, &old)).ends_with("field is immutable"));
+}
+
+#[test]
 fn most_of_a_pod_cannot_be_updated() {
     let mut old = good_pod();
     put(&mut old, "/spec/tolerations/0", json!({"key": "a", "operator": "Exists"}));
