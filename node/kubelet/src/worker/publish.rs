@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// A status that only says "being created" may wait this long for a better one.
-const SOON: Duration = Duration::from_millis(60);
+const SOON: Duration = Duration::from_millis(200);
 
 impl Worker {
     /// Computes the status and sends it if it differs from what the API has.

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use futures::{StreamExt, TryStreamExt};
+use kube::runtime::watcher;
 use serde_json::json;
 
 use crate::cluster::{Cluster, condition, one, phase, restarts, waiting};
@@ -233,5 +235,33 @@ async fn forty_pods_at_once_all_run_and_all_go() {
         cluster.gone(name).await;
     }
     assert_eq!(cluster.fake.calls("run_pod_sandbox"), 40, "one sandbox each");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_needs_one_status_to_run_and_one_to_go() {
+    let cluster = Cluster::start().await;
+    cluster.registered().await;
+    let config = watcher::Config::default().fields("metadata.name=web");
+    let mut events = watcher::watcher(cluster.pods(), config).boxed();
+    cluster.create("web", one("run:1")).await;
+    let mut seen: Vec<(bool, String)> = Vec::new();
+    let watching = async {
+        while let Some(event) = events.try_next().await.unwrap() {
+            match event {
+                watcher::Event::Apply(pod) | watcher::Event::InitApply(pod) => {
+                    seen.push((pod.metadata.deletion_timestamp.is_some(), phase(&pod).to_owned()));
+                    if seen.last().unwrap() == &(false, "Running".to_owned()) {
+                        cluster.delete("web", 30).await;
+                    }
+                }
+                watcher::Event::Delete(_) => return,
+                _ => {}
+            }
+        }
+    };
+    tokio::time::timeout(crate::cluster::DEADLINE, watching).await.expect("the pod comes and goes");
+    let expected = [(false, "Pending"), (false, "Running"), (true, "Running"), (true, "Succeeded")];
+    assert_eq!(seen, expected.map(|(deleted, phase)| (deleted, phase.to_owned())));
     cluster.stop().await;
 }
