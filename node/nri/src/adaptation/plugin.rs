@@ -120,8 +120,18 @@ impl Plugin {
         method: &str,
         argument: &A,
     ) -> Result<R, CallError> {
+        self.call_within(method, argument, self.timeout).await
+    }
+
+    /// Calls it, with a time limit of its own, and keeps count.
+    pub(super) async fn call_within<A: Message, R: Message + Default>(
+        &self,
+        method: &str,
+        argument: &A,
+        limit: Duration,
+    ) -> Result<R, CallError> {
         let begun = Instant::now();
-        let result = self.link.call(method, argument, self.timeout).await;
+        let result = self.link.call(method, argument, limit).await;
         let took = begun.elapsed();
         let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
         record.calls += 1;

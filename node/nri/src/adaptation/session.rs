@@ -139,12 +139,14 @@ async fn synchronize(registry: &Registry, plugin: &Arc<Plugin>) -> Result<(), Se
     containers.retain(|container| {
         !being_made.contains(&container.id) && !being_made.contains(&container.pod_sandbox_id)
     });
+    // Starting up may take a plugin longer than an event; the limit is for all parts together.
+    let limit = registry.config.registration_timeout.max(registry.config.request_timeout);
     let exchange = async {
         let mut updates = Vec::new();
         for part in parts(pods, containers, MESSAGE_LIMIT - SLACK) {
             let more = part.more;
             let answer: SynchronizeResponse = plugin
-                .call("Synchronize", &part)
+                .call_within("Synchronize", &part, limit)
                 .await
                 .map_err(|error| SessionError::Call("Synchronize", error))?;
             if more && !answer.more {
@@ -154,7 +156,6 @@ async fn synchronize(registry: &Registry, plugin: &Arc<Plugin>) -> Result<(), Se
         }
         Ok(updates)
     };
-    let limit = registry.config.request_timeout;
     let updates = tokio::time::timeout(limit, exchange)
         .await
         .map_err(|_| SessionError::Call("Synchronize", CallError::Timeout(limit)))??;
