@@ -1,8 +1,11 @@
-//! Who may do what: masters everything, nodes, scheduler and controllers by fixed rules, others nothing.
+//! Who may do what: masters everything, nodes, scheduler and controllers by fixed rules, others by roles.
 //!
-//! Pure: it looks at the identity and the request only. Whether a node may write a certain pod depends on
+//! The fixed rules are pure: they look at the identity and the request only. Whether a node may write a certain pod depends on
 //! the object and is decided by [`crate::admission`].
 
+pub(crate) mod rbac;
+
+use crate::core::Core;
 use crate::identity::{AUTHENTICATED, Identity};
 use crate::request::{RequestInfo, ResourceInfo};
 use crate::status::{ApiError, Result};
@@ -100,9 +103,14 @@ pub(crate) fn allowed(identity: &Identity, info: &RequestInfo) -> bool {
     }
 }
 
+/// Answers by the fixed rules and, where those say nothing, by the stored roles.
+pub(crate) fn permitted(core: &Core, identity: &Identity, info: &RequestInfo) -> bool {
+    allowed(identity, info) || rbac::allows(core, identity, info)
+}
+
 /// Refuses with upstream's wording.
-pub(crate) fn check(identity: &Identity, info: &RequestInfo) -> Result<()> {
-    if allowed(identity, info) { Ok(()) } else { Err(forbidden(identity, info)) }
+pub(crate) fn check(core: &Core, identity: &Identity, info: &RequestInfo) -> Result<()> {
+    if permitted(core, identity, info) { Ok(()) } else { Err(forbidden(identity, info)) }
 }
 
 /// The refusal: 403, or what upstream says for a path that is no resource.
@@ -190,12 +198,12 @@ mod tests {
 
     #[test]
     fn refusals_read_as_upstreams_do() {
-        let error = check(&Identity::anonymous(), &info(&Method::GET, "/api/v1/pods")).unwrap_err();
+        let error = forbidden(&Identity::anonymous(), &info(&Method::GET, "/api/v1/pods"));
         assert_eq!(
             error.message,
             "pods is forbidden: User \"system:anonymous\" cannot list resource \"pods\" in API group \"\" at the cluster scope"
         );
-        let error = check(&Identity::anonymous(), &info(&Method::GET, "/metrics")).unwrap_err();
+        let error = forbidden(&Identity::anonymous(), &info(&Method::GET, "/metrics"));
         assert_eq!(error.message, "forbidden: User \"system:anonymous\" cannot get path \"/metrics\"");
     }
 

@@ -69,7 +69,7 @@ impl ApiService {
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
         let known = parts.extensions.remove::<Arc<Identity>>();
         let identity = authn::identify(&self.core, known, &parts.headers).await?;
-        authz::check(&identity, &info)?;
+        authz::check(&self.core, &identity, &info)?;
         tracing::debug!(user = %identity.user, verb = info.verb, path = %info.path, "request");
         let upgrade = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
         let Some(target) = info.resource else {

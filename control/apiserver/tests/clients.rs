@@ -171,3 +171,29 @@ async fn logs_of_a_pod_on_an_unreachable_node_fail_clearly() {
     );
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_role_lets_a_user_do_what_it_says_and_no_more() {
+    let server = start().await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+    let role = json!({"metadata": {"name": "reader"}, "rules": [
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}]});
+    assert_eq!(server.post(&format!("{rbac}/roles"), &role).await.code, 201);
+    let binding = json!({"metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"}]});
+    assert_eq!(server.post(&format!("{rbac}/rolebindings"), &binding).await.code, 201);
+    server.get(&format!("{rbac}/rolebindings")).await;
+    let ann = server.remote("ann", &[]).await;
+    let here: Api<ConfigMap> = Api::default_namespaced(ann.clone());
+    assert!(here.list(&ListParams::default()).await.is_ok());
+    let made = here.create(&PostParams::default(), &ConfigMap::default()).await.unwrap_err();
+    assert!(matches!(made, kube::Error::Api(status) if status.code == 403));
+    let elsewhere: Api<ConfigMap> = Api::namespaced(ann, "kube-system");
+    assert!(elsewhere.list(&ListParams::default()).await.is_err());
+    let review = json!({"spec": {"user": "ann", "resourceAttributes":
+        {"verb": "list", "resource": "configmaps", "namespace": "default"}}});
+    let answer = server.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await;
+    assert_eq!(answer.body["status"]["allowed"], true, "{}", answer.text);
+    server.stop().await;
+}

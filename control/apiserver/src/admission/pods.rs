@@ -141,7 +141,9 @@ fn default_class(core: &Core) -> Option<Value> {
     let classes = core::kind("scheduling.k8s.io", "v1", "priorityclasses");
     let scope = crate::cache::Scope { prefix: classes.storage_prefix.into(), node: None, key: None };
     let snapshot = core.caches.of(classes).snapshot(&scope);
-    let defaults = snapshot.entries.iter().map(|entry| entry.decode(classes));
+    let marked = |tail: &[u8]| tail.windows(20).any(|part| part == b"\"globalDefault\":true");
+    let marked = snapshot.entries.iter().filter(|entry| marked(&entry.tail));
+    let defaults = marked.map(|entry| entry.decode(classes));
     defaults.filter(|class| class["globalDefault"] == true).min_by_key(|class| class["value"].as_i64())
 }
 

@@ -21,6 +21,14 @@ pub(crate) async fn run(core: &Core) -> Result<()> {
         let class = json!({"metadata": {"name": name}, "value": value, "description": description});
         ensure(core, "scheduling.k8s.io", "priorityclasses", class).await?;
     }
+    let rbac = "rbac.authorization.k8s.io";
+    let all = json!({"metadata": {"name": "cluster-admin"}, "rules": [
+        {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]});
+    ensure(core, rbac, "clusterroles", all).await?;
+    let masters = json!({"metadata": {"name": "cluster-admin"},
+        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": rbac, "kind": "Group", "name": "system:masters"}]});
+    ensure(core, rbac, "clusterrolebindings", masters).await?;
     // The controllers would make these a moment later; the first pod need not wait for them.
     for namespace in ["default", "kube-system"] {
         let account = json!({"metadata": {"name": "default", "namespace": namespace}});

@@ -24,9 +24,9 @@ pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
     review["status"] = match call.kind.kind {
         "TokenReview" => token(call, &review["spec"]).await,
         "SelfSubjectReview" => json!({"userInfo": user_info(&call.identity)}),
-        "SelfSubjectAccessReview" => access(&call.identity, &review["spec"]),
+        "SelfSubjectAccessReview" => access(call, &call.identity, &review["spec"]),
         "SubjectAccessReview" | "LocalSubjectAccessReview" => {
-            access(&subject(&review["spec"]), &review["spec"])
+            access(call, &subject(&review["spec"]), &review["spec"])
         }
         "SelfSubjectRulesReview" => rules(&call.identity),
         _ => return Err(ApiError::method_not_allowed()),
@@ -133,7 +133,7 @@ fn verb(text: &str) -> &'static str {
     KNOWN.iter().find(|known| **known == text).copied().unwrap_or("unknown")
 }
 
-fn access(identity: &Identity, spec: &Value) -> Value {
+fn access(call: &Call, identity: &Identity, spec: &Value) -> Value {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let resource = &spec["resourceAttributes"];
     let info = if resource.is_object() {
@@ -158,7 +158,7 @@ fn access(identity: &Identity, spec: &Value) -> Value {
             resource: None,
         }
     };
-    json!({"allowed": authz::allowed(identity, &info)})
+    json!({"allowed": authz::permitted(&call.core, identity, &info)})
 }
 
 fn rules(identity: &Identity) -> Value {
