@@ -21,6 +21,7 @@ mod hooks;
 mod images;
 mod inbox;
 mod labels;
+mod leftovers;
 pub mod logs;
 mod node;
 mod objects;
@@ -110,6 +111,8 @@ pub struct Config {
     pub image_endpoint: Option<PathBuf>,
     /// Where pods' files lie.
     pub root_dir: PathBuf,
+    /// A folder in memory for secrets and tokens; without one they lie with the other files.
+    pub memory_dir: Option<PathBuf>,
     /// Where containers' logs lie.
     pub log_dir: PathBuf,
     /// Root of this node's cgroups, e.g. `/` or `/podwire-a`.
@@ -154,6 +157,7 @@ impl Config {
             hostname: String::new(),
             runtime_endpoint,
             image_endpoint: None,
+            memory_dir: None,
             log_dir: root_dir.join("logs"),
             root_dir,
             cgroup_root: "/".to_owned(),
@@ -198,6 +202,7 @@ pub(crate) struct Settings {
     pub(crate) node_name: String,
     pub(crate) hostname: String,
     pub(crate) root_dir: PathBuf,
+    pub(crate) memory_dir: Option<PathBuf>,
     pub(crate) log_dir: PathBuf,
     pub(crate) cgroup_root: String,
     pub(crate) node_ips: Vec<String>,
@@ -302,6 +307,7 @@ impl Kubelet {
             orphans: orphaned,
             adoptable: BTreeMap::new(),
             listed: None,
+            swept: false,
             workers: TaskTracker::new(),
         };
         source.run(shutdown).await;
@@ -325,6 +331,7 @@ fn settings(config: &Config, local: SocketAddr) -> Settings {
         node_name: config.node_name.clone(),
         hostname,
         root_dir: config.root_dir.clone(),
+        memory_dir: config.memory_dir.clone(),
         log_dir: config.log_dir.clone(),
         cgroup_root: config.cgroup_root.clone(),
         node_ips: config.node_ips.clone(),

@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     files,
     inbox::{Inbox, Signal},
+    leftovers,
     node::Node,
     observed::Observed,
     runtime::watch,
@@ -36,12 +37,19 @@ pub(crate) struct Source {
     pub(crate) node: Arc<Node>,
     pub(crate) client: kube::Client,
     pub(crate) orphans: mpsc::Receiver<(PodRef, Observed)>,
-    pub(crate) adoptable: BTreeMap<String, Observed>,
+    pub(crate) adoptable: BTreeMap<String, (PodRef, Observed)>,
     /// Pods from this node's files.
     pub(crate) statics: tokio::sync::watch::Receiver<files::Wanted>,
     /// Every pod of the API, since the first complete list.
     pub(crate) listed: Option<BTreeSet<String>>,
+    /// Whether files and cgroups of pods long gone were looked for.
+    pub(crate) swept: bool,
     pub(crate) workers: tokio_util::task::TaskTracker,
+}
+
+/// A pod of which only the uid is known.
+fn nameless(uid: &str) -> PodRef {
+    PodRef { namespace: String::new(), name: String::new(), uid: uid.to_owned() }
 }
 
 impl Source {
@@ -97,10 +105,12 @@ impl Source {
         }
     }
 
-    async fn try_stock(&self) -> Result<BTreeMap<String, Observed>, crate::runtime::CallError> {
+    async fn try_stock(&self) -> Result<BTreeMap<String, (PodRef, Observed)>, crate::runtime::CallError> {
         let mut found = BTreeMap::new();
         for (uid, listing) in watch::list(&self.node.runtime).await? {
-            found.insert(uid, watch::observe(&self.node.runtime, &listing).await?);
+            let observed = watch::observe(&self.node.runtime, &listing).await?;
+            let reference = listing.pod.unwrap_or_else(|| nameless(&uid));
+            found.insert(uid, (reference, observed));
         }
         Ok(found)
     }
@@ -178,7 +188,7 @@ impl Source {
         let wanted = self.statics.borrow().clone();
         for (uid, pod) in wanted.iter() {
             if self.node.inboxes.get(uid).is_none() {
-                let observed = self.adoptable.remove(uid).unwrap_or_default();
+                let observed = self.adoptable.remove(uid).map(|(_, observed)| observed).unwrap_or_default();
                 self.spawn(pod.clone(), observed, shutdown);
             }
         }
@@ -202,7 +212,7 @@ impl Source {
             inbox.pod(pod);
             return;
         }
-        let observed = self.adoptable.remove(&uid).unwrap_or_default();
+        let observed = self.adoptable.remove(&uid).map(|(_, observed)| observed).unwrap_or_default();
         self.spawn(pod, observed, shutdown);
     }
 
@@ -235,12 +245,13 @@ impl Source {
                 inbox.gone();
             }
         }
-        for (uid, observed) in std::mem::take(&mut self.adoptable) {
-            let reference = PodRef {
-                uid,
-                ..PodRef { namespace: String::new(), name: String::new(), uid: String::new() }
-            };
+        for (_, (reference, observed)) in std::mem::take(&mut self.adoptable) {
             self.orphan(reference, observed, shutdown);
+        }
+        if !std::mem::replace(&mut self.swept, true) {
+            for uid in leftovers::uids(&self.node.config) {
+                self.orphan(nameless(&uid), Observed::default(), shutdown);
+            }
         }
     }
 

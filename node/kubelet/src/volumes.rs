@@ -131,7 +131,10 @@ async fn one(
     else {
         return Err(VolumeError::Unsupported { volume: name.clone() });
     };
-    let path = paths::volume(root, spec::uid(pod), plugin, name);
+    // What is secret stays off the disk where the node has a place for it.
+    let secret = matches!(plugin, "kubernetes.io~secret" | "kubernetes.io~projected");
+    let base = node.config.memory_dir.as_ref().filter(|_| secret).unwrap_or(root);
+    let path = paths::volume(base, spec::uid(pod), plugin, name);
     make_folder(&path, 0o755).map_err(failed)?;
     let group = fs_group(pod);
     atomic::write(&path, &payload, group).map_err(failed)?;
@@ -269,18 +272,28 @@ fn absolute(path: &str) -> String {
 /// Unmounts the pod's volumes; when `remove`, its folders and logs go too.
 pub(crate) async fn tear_down(node: &Arc<Node>, pod: &PodRef, remove: bool) -> io::Result<()> {
     let folder = paths::pod(&node.config.root_dir, &pod.uid);
-    let logs = paths::pod_logs(&node.config.log_dir, pod);
+    let secrets = node.config.memory_dir.as_ref().map(|memory| paths::pod(memory, &pod.uid));
+    let log_dir = node.config.log_dir.clone();
+    let pod = pod.clone();
     let work = move || -> io::Result<()> {
         if folder.exists() {
             podwire_linux::mount::detach_all_under(&folder).map_err(io::Error::other)?;
-            if remove {
-                remove_tree(&folder)?;
+        }
+        if !remove {
+            return Ok(());
+        }
+        remove_tree(&folder)?;
+        if let Some(secrets) = secrets {
+            remove_tree(&secrets)?;
+        }
+        if pod.name.is_empty() {
+            // Only the uid of a pod long gone is known.
+            for name in crate::leftovers::log_folders(&log_dir, &pod.uid) {
+                remove_tree(&log_dir.join(name))?;
             }
+            return Ok(());
         }
-        if remove {
-            remove_tree(&logs)?;
-        }
-        Ok(())
+        remove_tree(&paths::pod_logs(&log_dir, &pod))
     };
     tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }

@@ -73,6 +73,7 @@ impl Cluster {
             self.dir.path().join("kubelet"),
         );
         config.cgroup_root.clone_from(&self.cgroup);
+        config.memory_dir = Some(self.dir.path().join("memory"));
         config.static_pod_dir = Some(self.dir.path().join("static"));
         let pki = podwire_apiserver::pki::Pki::open(&self.dir.path().join("pki")).unwrap();
         let serving = pki.issue_node_server(NODE, &["127.0.0.1".to_owned()]).unwrap();
@@ -112,6 +113,11 @@ impl Cluster {
             status.is_some_and(|s| s.daemon_endpoints.is_some())
         })
         .await;
+    }
+
+    /// Where the kubelet makes the cgroup of a pod that asks for nothing.
+    pub(crate) fn pod_cgroup(&self, uid: &str) -> String {
+        format!("{}/kubepods/besteffort/pod{uid}", self.cgroup)
     }
 
     pub(crate) fn pods(&self) -> Api<Pod> {

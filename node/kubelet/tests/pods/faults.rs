@@ -165,3 +165,24 @@ async fn a_container_that_was_only_created_is_started_by_the_next_kubelet() {
     cluster.gone("web").await;
     cluster.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_pod_long_gone_left_behind_is_swept() {
+    let mut cluster = Cluster::without_kubelet().await;
+    let root = cluster.dir.path().join("kubelet");
+    let left = [root.join("pods/dead-1/volumes"), root.join("logs/default_web_dead-1/app")];
+    for folder in &left {
+        std::fs::create_dir_all(folder).unwrap();
+    }
+    let cgroup = podwire_linux::cgroup::group(&cluster.pod_cgroup("dead-2")).unwrap();
+    cgroup.create().unwrap();
+    cluster.start_kubelet().await;
+    cluster
+        .eventually("all swept", || async {
+            !cgroup.exists()
+                && !root.join("pods/dead-1").exists()
+                && !root.join("logs/default_web_dead-1").exists()
+        })
+        .await;
+    cluster.stop().await;
+}

@@ -49,8 +49,10 @@ async fn a_config_map_reaches_files_and_environment_and_its_changes_reach_the_fi
         .await;
     cluster.delete("web", 1).await;
     cluster.gone("web").await;
+    assert!(host("/all").contains("/memory/"), "secrets have a place of their own");
     let uid = pod.metadata.uid.unwrap();
-    assert!(!cluster.dir.path().join("kubelet/pods").join(uid).exists());
+    assert!(!cluster.dir.path().join("kubelet/pods").join(&uid).exists());
+    assert!(!cluster.dir.path().join("memory/pods").join(uid).exists());
     cluster.stop().await;
 }
 
