@@ -296,7 +296,8 @@ mod tests {
     }
 
     fn rootfs() -> Rootfs {
-        Rootfs::Bind { path: "/r".into(), readonly: false }
+        use Rootfs as Root;
+        Root::Bind { path: "/r".into(), readonly: false }
     }
 
     #[test]

@@ -304,10 +304,25 @@ fn mapped_overlay(
     user: RawFd,
 ) -> Result<RawFd, Errno> {
     sys::fsconfig_string(fs, c"source", c"overlay")?;
+    let mut by_path = false;
     for layer in lower {
         let tree = sys::open_tree(layer, false)?;
         map_tree(tree, user, false)?;
-        sys::fsconfig_fd(fs, c"lowerdir+", tree)?;
+        if !by_path {
+            match sys::fsconfig_fd(fs, c"lowerdir+", tree) {
+                Ok(()) => continue,
+                // Before 6.13 overlay takes paths only.
+                Err(libc::EINVAL | libc::EBADF) => {
+                    by_path = true;
+                    sys::unshare(libc::CLONE_NEWNS)?;
+                    sys::set_propagation(c"/", libc::MS_REC | libc::MS_SLAVE)?;
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
+        // Over its own folder, in a mount namespace that nobody else sees.
+        sys::move_mount_to(tree, layer)?;
+        sys::fsconfig_string(fs, c"lowerdir+", layer)?;
     }
     give_to_root(&[upper, work], user)?;
     sys::fsconfig_string(fs, c"upperdir", upper)?;
