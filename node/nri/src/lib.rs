@@ -19,3 +19,8 @@ pub use podwire_wire::nri as api;
 
 /// The version of the protocol this crate speaks.
 pub const NRI_VERSION: &str = "v0.12.5";
+
+/// Keeps the page for plugin writers compiling.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

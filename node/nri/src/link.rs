@@ -447,6 +447,39 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn random_bytes_never_do_more_than_end_the_connection() {
+        let mut state: u64 = 0x9E37_79B9_7F4A_7C15;
+        let mut dice = move |sides: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % sides
+        };
+        for round in 0..400 {
+            let side = if dice(2) == 0 { Side::Runtime } else { Side::Plugin };
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            let tasks = TaskTracker::new();
+            let link = Link::start(ours, side, Arc::new(Echo), &tasks);
+            for _ in 0..dice(6) {
+                // Often a plausible header, so that the bytes get past the first check.
+                let len = usize::try_from(dice(40)).unwrap();
+                let mut bytes =
+                    vec![0, 0, 0, u8::try_from(dice(4)).unwrap(), 0, 0, 0, u8::try_from(len).unwrap()];
+                bytes.extend(
+                    (0..len).map(|_| u8::try_from(dice(if round % 2 == 0 { 256 } else { 4 })).unwrap()),
+                );
+                if theirs.write_all(&bytes).await.is_err() {
+                    break;
+                }
+            }
+            drop(theirs);
+            tokio::time::timeout(SOON, link.ended()).await.expect("it ends with its stream");
+            tasks.close();
+            tokio::time::timeout(SOON, tasks.wait()).await.expect("nothing is left running");
+        }
+    }
+
+    #[tokio::test]
     async fn frames_for_unknown_connections_are_passed_over() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let tasks = TaskTracker::new();
