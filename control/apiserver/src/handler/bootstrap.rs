@@ -11,36 +11,47 @@ use crate::status::Result;
 
 /// Creates what is missing; what is there stays as it is.
 pub(crate) async fn run(core: &Core) -> Result<()> {
-    for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
-        ensure(core, "", "namespaces", json!({"metadata": {"name": name}})).await?;
-    }
-    for (name, value, description) in [
-        ("system-cluster-critical", 2_000_000_000_u32, "for pods the cluster cannot work without"),
-        ("system-node-critical", 2_000_001_000, "for pods their node cannot work without"),
-    ] {
-        let class = json!({"metadata": {"name": name}, "value": value, "description": description});
-        ensure(core, "scheduling.k8s.io", "priorityclasses", class).await?;
-    }
+    let namespaces = ["default", "kube-system", "kube-public", "kube-node-lease"];
+    let namespaces = namespaces.map(|name| ("", "namespaces", json!({"metadata": {"name": name}})));
+    ensure_all(core, namespaces.into()).await?;
+    ensure_all(core, objects(core)).await
+}
+
+/// Everything beside the namespaces: group, resource, object.
+fn objects(core: &Core) -> Vec<(&'static str, &'static str, Value)> {
     let rbac = "rbac.authorization.k8s.io";
+    let class = |name: &str, value: u32, description: &str| json!({"metadata": {"name": name}, "value": value, "description": description});
+    // The controllers would make accounts a moment later; the first pod need not wait for them.
+    let account = |namespace: &str| json!({"metadata": {"name": "default", "namespace": namespace}});
     let all = json!({"metadata": {"name": "cluster-admin"}, "rules": [
         {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]});
-    ensure(core, rbac, "clusterroles", all).await?;
     let masters = json!({"metadata": {"name": "cluster-admin"},
         "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"apiGroup": rbac, "kind": "Group", "name": "system:masters"}]});
-    ensure(core, rbac, "clusterrolebindings", masters).await?;
-    // The controllers would make these a moment later; the first pod need not wait for them.
-    for namespace in ["default", "kube-system"] {
-        let account = json!({"metadata": {"name": "default", "namespace": namespace}});
-        ensure(core, "", "serviceaccounts", account).await?;
-    }
     let service = json!({
         "metadata": {"name": "kubernetes", "namespace": "default",
                      "labels": {"component": "apiserver", "provider": "kubernetes"}},
         "spec": {"type": "ClusterIP", "clusterIP": core.services.first().to_string(), "sessionAffinity": "None",
                  "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port(core)}]},
     });
-    ensure(core, "", "services", service).await
+    let cluster = class("system-cluster-critical", 2_000_000_000, "for pods the cluster cannot work without");
+    let node = class("system-node-critical", 2_000_001_000, "for pods their node cannot work without");
+    vec![
+        ("scheduling.k8s.io", "priorityclasses", cluster),
+        ("scheduling.k8s.io", "priorityclasses", node),
+        (rbac, "clusterroles", all),
+        (rbac, "clusterrolebindings", masters),
+        ("", "serviceaccounts", account("default")),
+        ("", "serviceaccounts", account("kube-system")),
+        ("", "services", service),
+    ]
+}
+
+/// Creates several objects side by side, so that they share the store's commits.
+async fn ensure_all(core: &Core, objects: Vec<(&'static str, &'static str, Value)>) -> Result<()> {
+    let tasks = objects.into_iter().map(|(group, resource, object)| ensure(core, group, resource, object));
+    futures::future::try_join_all(tasks).await?;
+    Ok(())
 }
 
 fn port(core: &Core) -> u16 {
