@@ -1,5 +1,5 @@
 //! How long one pod's network takes in process: `attach_latency [N]` attaches and detaches N pods in turn, in a
-//! namespace of its own, and prints the middle and the slow end.
+//! namespace of its own, and prints the middle and the slow end; then thirty at once.
 
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd};
@@ -33,8 +33,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     .open()?;
     let (mut adds, mut dels) = (Vec::new(), Vec::new());
     let cpu = || std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let spent = |text: &str| text.split(' ').next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
-    let mut used = 0;
+    let field =
+        |text: &str, n: usize| text.split(' ').nth(n).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+    let (mut used, mut queued) = (0, 0);
     for n in 0..count {
         let pod = netns::create()?;
         let attachment = Attachment {
@@ -46,14 +47,33 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (start, before) = (Instant::now(), cpu());
         networks.ensure(&attachment)?;
         adds.push(start.elapsed());
-        used += spent(&cpu()) - spent(&before);
+        let after = cpu();
+        used += field(&after, 0) - field(&before, 0);
+        queued += field(&after, 1) - field(&before, 1);
         let start = Instant::now();
         networks.detach_dying(&attachment)?;
         dels.push(start.elapsed());
     }
+    let pods: Vec<_> = (0..30).map(|_| netns::create()).collect::<Result<_, _>>()?;
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for (n, pod) in pods.iter().enumerate() {
+            let attachment = Attachment {
+                container_id: format!("burst{n}"),
+                netns: PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), pod.as_fd().as_raw_fd())),
+                ifname: "eth0".into(),
+                ..Attachment::default()
+            };
+            let networks = &networks;
+            let attach = move || networks.ensure(&attachment).map(|_| ());
+            std::thread::Builder::new().name("burst".into()).spawn_scoped(scope, attach).expect("thread");
+        }
+    });
+    writeln!(std::io::stdout(), "30 ADDs at once {:?}", start.elapsed())?;
+    networks.gc(&[])?;
     std::fs::remove_dir_all(&dir)?;
-    let each = Duration::from_nanos(used / count.max(1) as u64);
-    writeln!(std::io::stdout(), "ADD uses {each:?} of processor time")?;
+    let each = |total: u64| Duration::from_nanos(total / count.max(1) as u64);
+    writeln!(std::io::stdout(), "ADD: {:?} on a processor, {:?} waiting for one", each(used), each(queued))?;
     for (name, mut times) in [("ADD", adds), ("DEL", dels)] {
         times.sort();
         let at = |part: usize| times[(times.len() - 1) * part / 100];
