@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::*;
 
 fn unique(name: &str) -> Group {
-    group(&format!("podwire-test-linux-{}/{name}", std::process::id())).unwrap()
+    group(&format!("podwire-test-linux-{}-{name}", std::process::id())).unwrap()
 }
 
 /// A process that sleeps until it is dropped.
