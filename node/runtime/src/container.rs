@@ -233,7 +233,10 @@ pub(crate) async fn stop(core: &Arc<Core>, container: &Arc<Container>, seconds: 
     // A process in an uninterruptible wait does not die of SIGKILL either: the caller is told and comes back.
     match tokio::time::timeout(DEATH, watch.wait_for(ended)).await {
         Ok(_) => Ok(()),
-        Err(_) => Err(OpError::Timeout { what: "the end of a killed container", seconds: DEATH.as_secs().cast_signed() }),
+        Err(_) => Err(OpError::Timeout {
+            what: "the end of a killed container",
+            seconds: DEATH.as_secs().cast_signed(),
+        }),
     }
 }
 

@@ -294,10 +294,13 @@ pub(crate) async fn tear_down(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Resul
             core.supervisor().delete(&sandbox.id).map_err(OpError::failed("end the pod's process 1"))?;
         }
         if let Some(attachment) = network::attachment(&sandbox, &core.cgroup_parent(&sandbox.config)) {
-            core.networks.detach(&attachment).map_err(OpError::failed(format!(
+            let arrow = Arrow::cni();
+            // The namespace goes right after and takes eth0 with it.
+            core.networks.detach_dying(&attachment).map_err(OpError::failed(format!(
                 "failed to destroy network for sandbox {:?}",
                 sandbox.id
             )))?;
+            arrow.over(&sandbox, "DEL eth0", "");
         }
         pod_files::release(&sandbox.dir).map_err(OpError::failed("release the pod's namespaces"))
     })
