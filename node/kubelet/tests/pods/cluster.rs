@@ -36,6 +36,15 @@ pub(crate) struct Cluster {
     pub(crate) dir: tempfile::TempDir,
 }
 
+impl Drop for Cluster {
+    /// A test that failed leaves no cgroups either.
+    fn drop(&mut self) {
+        if let Ok(group) = podwire_linux::cgroup::group(&self.cgroup) {
+            group.remove(Duration::from_secs(5)).ok();
+        }
+    }
+}
+
 impl Cluster {
     pub(crate) async fn start() -> Cluster {
         let mut cluster = Cluster::without_kubelet().await;
@@ -110,7 +119,8 @@ impl Cluster {
         let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
         self.eventually("the node has an endpoint", || async {
             let status = nodes.get_opt(NODE).await.unwrap().and_then(|n| n.status);
-            status.is_some_and(|s| s.daemon_endpoints.is_some())
+            let endpoint = status.and_then(|s| s.daemon_endpoints).and_then(|e| e.kubelet_endpoint);
+            endpoint.is_some_and(|e| e.port > 0)
         })
         .await;
     }
@@ -118,6 +128,13 @@ impl Cluster {
     /// Where the kubelet makes the cgroup of a pod that asks for nothing.
     pub(crate) fn pod_cgroup(&self, uid: &str) -> String {
         format!("{}/kubepods/besteffort/pod{uid}", self.cgroup)
+    }
+
+    /// Where the kubelet's server listens, as the node's object says.
+    pub(crate) async fn kubelet_port(&self) -> u16 {
+        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
+        let endpoints = nodes.get(NODE).await.unwrap().status.unwrap().daemon_endpoints.unwrap();
+        u16::try_from(endpoints.kubelet_endpoint.unwrap().port).unwrap()
     }
 
     pub(crate) fn pods(&self) -> Api<Pod> {

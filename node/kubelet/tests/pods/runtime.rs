@@ -51,6 +51,7 @@ pub(crate) struct World {
     pub(crate) exec_exit: i32,
     pub(crate) fail_sandbox: Option<String>,
     pub(crate) without_events: bool,
+    pub(crate) exec_url: String,
 }
 
 #[derive(Clone)]
@@ -494,8 +495,10 @@ impl RuntimeService for Fake {
         Err(Status::unimplemented("reopen_container_log"))
     }
 
-    async fn exec(&self, _: Request<cri::ExecRequest>) -> Answer<cri::ExecResponse> {
-        Err(Status::unimplemented("exec"))
+    async fn exec(&self, request: Request<cri::ExecRequest>) -> Answer<cri::ExecResponse> {
+        let request = request.into_inner();
+        let world = self.note("exec", &format!("{} {}", request.container_id, request.cmd.join(" ")));
+        Ok(Response::new(cri::ExecResponse { url: world.exec_url.clone() }))
     }
 
     async fn attach(&self, _: Request<cri::AttachRequest>) -> Answer<cri::AttachResponse> {

@@ -1,9 +1,16 @@
 //! The kubelet's HTTPS server as the API server uses it.
 
-use std::io::Write;
+use std::{io::Write, sync::Arc};
 
-use futures::{AsyncBufReadExt, AsyncReadExt};
+use futures::AsyncBufReadExt;
 use kube::api::LogParams;
+use podwire_apiserver::pki::Pki;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::cluster::{Cluster, one};
 
@@ -34,7 +41,7 @@ async fn logs_come_through_the_api_server_selected_and_followed() {
     assert_eq!(line, "three\n");
     cluster.delete("web", 1).await;
     let mut rest = String::new();
-    lines.read_to_string(&mut rest).await.unwrap();
+    futures::AsyncReadExt::read_to_string(&mut lines, &mut rest).await.unwrap();
     assert_eq!(rest, "", "the stream ends with the container");
     cluster.gone("web").await;
     cluster.stop().await;
@@ -49,6 +56,110 @@ async fn logs_of_a_container_that_never_ran_say_why_there_are_none() {
     let error = cluster.pods().logs("web", &LogParams::default()).await.unwrap_err().to_string();
     assert!(error.contains("container \"app\" in pod \"web\" is waiting to start"), "{error}");
     cluster.delete("web", 0).await;
+    cluster.gone("web").await;
+    cluster.stop().await;
+}
+
+/// A connection to the kubelet's server with this certificate, or none.
+async fn connect(cluster: &Cluster, user: Option<(&str, &[&str])>) -> TlsStream<TcpStream> {
+    let pki = Pki::open(&cluster.dir.path().join("pki")).unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(pki.ca_pem().as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let config = match user {
+        None => builder.with_no_client_auth(),
+        Some((name, groups)) => {
+            let pair = pki.issue_client(name, groups).unwrap();
+            let chain = vec![CertificateDer::from_pem_slice(pair.cert_pem.as_bytes()).unwrap()];
+            let key = PrivateKeyDer::from_pem_slice(pair.key_pem.as_bytes()).unwrap();
+            builder.with_client_auth_cert(chain, key).unwrap()
+        }
+    };
+    let socket = TcpStream::connect(("127.0.0.1", cluster.kubelet_port().await)).await.unwrap();
+    let name = ServerName::try_from("127.0.0.1").unwrap();
+    TlsConnector::from(Arc::new(config)).connect(name, socket).await.unwrap()
+}
+
+/// Sends a request and reads until the end of the answer's head.
+async fn ask(stream: &mut TlsStream<TcpStream>, request: &str) -> String {
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    String::from_utf8(head).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_are_turned_away() {
+    let cluster = Cluster::start().await;
+    cluster.registered().await;
+    for (user, path, expected) in [
+        (None, "/pods", "401"),
+        (None, "/healthz", "200"),
+        (Some(("system:node:other", &["system:nodes"] as &[&str])), "/pods", "403"),
+        (Some(("anybody", &["system:masters"] as &[&str])), "/pods", "200"),
+    ] {
+        let mut stream = connect(&cluster, user).await;
+        let head = ask(&mut stream, &format!("GET {path} HTTP/1.1\r\nHost: k\r\n\r\n")).await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {expected} ")), "{user:?} {path}: {head}");
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exec_connection_is_joined_to_the_runtimes_byte_by_byte() {
+    let cluster = Cluster::start().await;
+    cluster.create("web", one("run:1")).await;
+    cluster.running("web").await;
+    cluster.registered().await;
+    let backend = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/exec/token", backend.local_addr().unwrap());
+    cluster.fake.world.lock().unwrap().exec_url = url;
+    let mut stream = connect(&cluster, Some(("kube-apiserver-kubelet-client", &[]))).await;
+    let client = async {
+        let request = "POST /exec/default/web/app?command=echo&command=a%20b&output=1 HTTP/1.1\r\nHost: k\r\n\
+            Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n";
+        let head = ask(&mut stream, request).await;
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        assert!(head.to_lowercase().contains("x-chosen: yes"), "{head}");
+        stream.write_all(b"ping").await.unwrap();
+        let mut answer = [0; 4];
+        stream.read_exact(&mut answer).await.unwrap();
+        answer
+    };
+    let runtime = async {
+        let (mut socket, _) = backend.accept().await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(socket.read_u8().await.unwrap());
+        }
+        let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Chosen: yes\r\n\r\n";
+        socket.write_all(answer.as_bytes()).await.unwrap();
+        let mut heard = [0; 4];
+        socket.read_exact(&mut heard).await.unwrap();
+        socket.write_all(b"pong").await.unwrap();
+        (String::from_utf8(head).unwrap().to_lowercase(), heard)
+    };
+    let ((head, heard), answer) = tokio::join!(runtime, client);
+    assert!(head.starts_with("post /exec/token http/1.1"), "{head}");
+    assert!(head.contains("x-stream-protocol-version: v4.channel.k8s.io"), "{head}");
+    assert_eq!((&heard, &answer), (b"ping", b"pong"));
+    assert!(
+        cluster
+            .fake
+            .world
+            .lock()
+            .unwrap()
+            .calls
+            .iter()
+            .any(|c| c.starts_with("exec ctr") && c.ends_with("echo a b"))
+    );
+    cluster.delete("web", 1).await;
     cluster.gone("web").await;
     cluster.stop().await;
 }
