@@ -184,7 +184,9 @@ impl Drop for World {
         }
         let ended = self.supervisor.shutdown();
         let removed = group.remove(Duration::from_secs(10));
-        if !std::thread::panicking() {
+        if std::thread::panicking() {
+            podwire_linux::mount::detach_all_under(self.dir.path()).ok();
+        } else {
             ended.unwrap();
             removed.unwrap();
             let left = podwire_linux::mount::mounts_under(self.dir.path()).unwrap();
