@@ -341,3 +341,51 @@ fn smoke_cnitool_drives_our_plugins() {
         assert_eq!(veths(), 0);
     });
 }
+
+#[test]
+fn smoke_podwire_cni_drives_the_reference_plugins() {
+    on_a_node(|node| {
+        let podwire = folder("PODWIRE_BIN_DIR", "the folder of our binaries").join("podwire");
+        assert!(podwire.is_file(), "{} is not built", podwire.display());
+        let conf_dir = node.dir.path().join("net.d");
+        std::fs::create_dir(&conf_dir).expect("folder");
+        let portmap =
+            json!({"type": "portmap", "backend": "nftables", "capabilities": {"portMappings": true}});
+        let list =
+            json!({"cniVersion": "1.1.0", "name": "net", "plugins": [bridge(node, "nftables"), portmap]});
+        std::fs::write(conf_dir.join("10-net.conflist"), list.to_string()).expect("write");
+        let pod = Pod::new("driven");
+        let run = |verb: &str, args: &[&str]| {
+            let output = Command::new(&podwire)
+                .args(["cni", verb])
+                .args(args)
+                .arg("--data-dir")
+                .arg(node.dir.path().join("data"))
+                .env("CNI_PATH", &node.reference)
+                .env("NETCONFPATH", &conf_dir)
+                .output()
+                .expect("podwire");
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(
+                output.status.success(),
+                "podwire cni {verb}: {text} {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+            text
+        };
+        let ports =
+            json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}).to_string();
+        let target = ["--container-id", "driven", "--capability-args", &ports, &pod.path()];
+        let result: Value = serde_json::from_str(&run("add", &target)).expect("a result");
+        assert_eq!(result["ips"].as_array().expect("ips").len(), 2);
+        assert_eq!(run("add", &target), run("add", &target), "attached once, however often it is asked for");
+        run("check", &target);
+        assert!(run("list", &[]).contains("driven"));
+        assert!(filters().contains("driven"), "the reference portmap was told the mapping");
+        run("del", &target);
+        run("del", &target);
+        assert!(reservations(node).is_empty());
+        assert_eq!(veths(), 0);
+        assert!(!filters().contains("driven"));
+    });
+}
