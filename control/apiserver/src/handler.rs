@@ -6,6 +6,7 @@ pub(crate) mod decode;
 pub(crate) mod delete;
 pub(crate) mod list;
 pub(crate) mod options;
+pub(crate) mod page;
 pub(crate) mod patch;
 pub(crate) mod pods;
 pub(crate) mod proxy;

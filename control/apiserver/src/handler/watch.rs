@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
 use super::list::{self, Selection};
-use super::{Call, render};
+use super::{Call, page, render};
 use crate::body::Response;
 use crate::cache::{Change, ChangeKind, Entry, ResourceCache, json_frame};
 use crate::core::{self, Core};
@@ -35,9 +35,9 @@ pub(crate) async fn watch(call: &mut Call) -> Result<Response> {
     if rep.encoding == Encoding::Yaml {
         return Err(ApiError::not_acceptable("application/json, application/vnd.kubernetes.protobuf"));
     }
-    list::check_options(call)?;
+    page::check_options(call)?;
     let selection = Selection::read(call)?;
-    let version = list::resource_version(call.query.text("resourceVersion"))?;
+    let version = page::resource_version(call.query.text("resourceVersion"))?;
     let seconds = call.query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
     let cache = call.core.caches.of(call.kind).clone();
     let initial_events = call.query.get("sendInitialEvents").map(|_| call.query.flag("sendInitialEvents"));
