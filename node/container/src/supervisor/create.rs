@@ -289,9 +289,13 @@ impl Server {
             container.phase = Phase::Running;
             container.started_at = Some(now());
         }
-        self.journal.put(container);
         let (roles, fds) = unzip(fds);
         self.send(reply.client, &ok(reply.seq, &ProcessReply { pid, fds: roles }), fds);
+        // While the caller already goes on: without this line a successor would only find a child
+        // that waits for a word that never comes, and that ends by itself.
+        if let Some(container) = self.containers.get(id) {
+            self.journal.put(container);
+        }
     }
 
     /// The first child has made a second one, which will be the container.
