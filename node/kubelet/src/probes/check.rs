@@ -239,6 +239,49 @@ mod tests {
         assert!(port(&IntOrString::Int(70_000), &container).is_err());
     }
 
+    /// Answers one connection with these bytes and says what was asked.
+    async fn answer(listener: tokio::net::TcpListener, bytes: &'static [u8]) -> String {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let mut heard = Vec::new();
+        while !heard.ends_with(b"\r\n\r\n") {
+            heard.push(socket.read_u8().await.unwrap());
+        }
+        socket.write_all(bytes).await.unwrap();
+        String::from_utf8(heard).unwrap().to_lowercase()
+    }
+
+    #[tokio::test]
+    async fn an_http_probe_asks_as_kubernetes_does_and_judges_the_answer() {
+        let second = Duration::from_secs(5);
+        for (bytes, good) in [
+            (&b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"[..], true),
+            (&b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n"[..], false),
+        ] {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let target = HttpTarget {
+                host: "127.0.0.1".into(),
+                port: listener.local_addr().unwrap().port(),
+                path: "/live?x=1".into(),
+                tls: false,
+                headers: vec![("X-Own".into(), "yes".into())],
+            };
+            let (heard, got) = tokio::join!(answer(listener, bytes), http(&target, second));
+            assert!(heard.starts_with("get /live?x=1 http/1.1\r\n"), "{heard}");
+            assert!(heard.contains("user-agent: kube-probe/") && heard.contains("x-own: yes"), "{heard}");
+            assert_eq!(matches!(got, Answer::Success(_)), good, "{got:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_closed_port_fails_and_an_open_one_does_not() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(matches!(tcp("127.0.0.1", port, Duration::from_secs(5)).await, Answer::Success(_)));
+        drop(listener);
+        assert!(matches!(tcp("127.0.0.1", port, Duration::from_secs(5)).await, Answer::Failure(_)));
+    }
+
     #[test]
     fn only_200_to_399_is_good() {
         assert!(matches!(judge(204, String::new()), Answer::Success(_)));
