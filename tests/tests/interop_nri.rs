@@ -220,7 +220,7 @@ async fn an_installed_go_plugin_is_started_with_its_configuration() {
 async fn a_go_plugins_refusal_arrives_and_a_required_one_that_is_killed_is_not_bypassed() {
     let runtime = Runtime::start(Vec::new(), |config, _| {
         config.required = vec!["go".into()];
-        config.required_wait = Duration::from_millis(300);
+        config.required_wait = Duration::from_secs(1);
     })
     .await;
     let child = runtime.plugin(&[]).await;

@@ -258,16 +258,16 @@ async fn a_refusal_or_rejection_fails_the_event_in_the_plugins_words() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hung_plugin_is_dropped_and_holds_up_only_who_must_wait_for_it() {
-    let runtime = Runtime::start(|config, _| config.request_timeout = Duration::from_millis(300)).await;
+    let runtime = Runtime::start(|config, _| config.request_timeout = Duration::from_secs(1)).await;
     let hung = Arc::new(Recorder { hang: Some(Event::RunPodSandbox), ..Recorder::default() });
     let _hung = runtime.connect("hung", "10", &hung).await;
     let begun = Instant::now();
     runtime.nri.run_pod_sandbox(pod("p")).await.expect("it is not required");
-    assert!(begun.elapsed() >= Duration::from_millis(300));
+    assert!(begun.elapsed() >= Duration::from_secs(1));
     runtime.until(|nri| nri.plugins().is_empty()).await;
     let begun = Instant::now();
     runtime.nri.run_pod_sandbox(pod("q")).await.unwrap();
-    assert!(begun.elapsed() < Duration::from_millis(250), "nobody is left to wait for");
+    assert!(begun.elapsed() < Duration::from_millis(900), "nobody is left to wait for");
     runtime.stop().await;
 }
 
@@ -275,8 +275,8 @@ async fn a_hung_plugin_is_dropped_and_holds_up_only_who_must_wait_for_it() {
 async fn without_a_required_plugin_no_pod_starts() {
     let runtime = Runtime::start(|config, _| {
         config.required = vec!["net".into()];
-        config.required_wait = Duration::from_millis(200);
-        config.request_timeout = Duration::from_millis(200);
+        config.required_wait = Duration::from_secs(2);
+        config.request_timeout = Duration::from_secs(1);
     })
     .await;
     let absent = EventError::Absent { plugin: "net".into(), event: "RunPodSandbox" };
@@ -343,7 +343,7 @@ async fn a_required_plugin_that_dies_again_and_again_is_never_bypassed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_run_side_by_side_and_one_pods_events_keep_their_order() {
     let runtime = Runtime::start(|_, _| {}).await;
-    let plugin = Arc::new(Recorder { slow: Duration::from_millis(50), ..Recorder::default() });
+    let plugin = Arc::new(Recorder { slow: Duration::from_millis(100), ..Recorder::default() });
     let _connection = runtime.connect("slow", "10", &plugin).await;
     let begun = Instant::now();
     let mut tasks = JoinSet::new();
@@ -352,7 +352,7 @@ async fn pods_run_side_by_side_and_one_pods_events_keep_their_order() {
         tasks.spawn(async move { nri.run_pod_sandbox(pod(&format!("p{n}"))).await.unwrap() });
     }
     tasks.join_all().await;
-    assert!(begun.elapsed() < Duration::from_millis(500), "one after another: {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_millis(1500), "one after another: {:?}", begun.elapsed());
     plugin.most.store(0, Ordering::SeqCst);
     let mut tasks = JoinSet::new();
     for _ in 0..4 {
@@ -395,7 +395,7 @@ async fn a_plugin_that_comes_in_the_middle_of_a_stream_of_pods_misses_none() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_misbehave_disturb_nobody() {
-    let runtime = Runtime::start(|config, _| config.registration_timeout = Duration::from_millis(200)).await;
+    let runtime = Runtime::start(|config, _| config.registration_timeout = Duration::from_secs(4)).await;
     let socket = runtime.dir.path().join("nri.sock");
     let mut silent = Vec::new();
     for garbage in [&b""[..], &[0xFF; 100], &[0, 0, 0, 2, 0, 0], &[0, 0, 0, 2, 0, 0x40, 0, 0x0A, 1, 2, 3]] {
