@@ -24,7 +24,7 @@ use crate::{
 /// What a container that could not be started is said to have exited with.
 const START_FAILED: i32 = 128;
 /// How long a killed container may take to end.
-const DEATH: Duration = Duration::from_secs(30);
+const DEATH: Duration = Duration::from_secs(10);
 /// What a container whose end nobody saw is said to have exited with.
 pub(crate) const UNKNOWN_EXIT: i32 = 255;
 
@@ -230,14 +230,18 @@ pub(crate) async fn stop(core: &Arc<Core>, container: &Arc<Container>, seconds: 
         }
     }
     send(core, container, signal::SIGKILL).await?;
-    // A process in an uninterruptible wait does not die of SIGKILL either: the caller is told and comes back.
-    match tokio::time::timeout(DEATH, watch.wait_for(ended)).await {
-        Ok(_) => Ok(()),
-        Err(_) => Err(OpError::Timeout {
-            what: "the end of a killed container",
-            seconds: DEATH.as_secs().cast_signed(),
-        }),
+    if tokio::time::timeout(DEATH, watch.wait_for(ended)).await.is_ok() {
+        return Ok(());
     }
+    // Its end was missed, or it waits in the kernel: everything in its cgroup is killed and it is forgotten, or the
+    // caller is told why that cannot be and comes back.
+    let id = container.id().to_owned();
+    core.blocking(move |core| {
+        core.supervisor().delete(&id).map_err(OpError::failed("end a container that does not die"))
+    })
+    .await?;
+    self::ended(core, container, &Exit { code: UNKNOWN_EXIT, oom: false, at: host::now() });
+    Ok(())
 }
 
 /// Signals the container's process; one the supervisor does not know any more has ended unseen.
