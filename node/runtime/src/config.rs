@@ -1,6 +1,11 @@
 //! How a runtime is configured, built and run.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, sync::Mutex, sync::RwLock};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, Mutex, RwLock},
+    time::Duration,
+};
 
 use podwire_container::{Event, Supervisor, SupervisorConfig};
 use podwire_wire::{
@@ -26,6 +31,9 @@ use crate::{
     service::Service,
     stream::StreamServer,
 };
+
+/// How long operations under way may take to finish at shutdown.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Everything a runtime needs to know; every name of the host comes from here.
 pub struct Config {
@@ -171,7 +179,13 @@ impl Runtime {
             tracing::error!(error = &error as &dyn std::error::Error, "CRI server ended");
         }
         core.tasks.close();
-        core.tasks.wait().await;
+        if tokio::time::timeout(PATIENCE, core.tasks.wait()).await.is_err() {
+            // The journal knows them; the next start goes on from there.
+            tracing::warn!(
+                count = core.tasks.len(),
+                "operations still under way at shutdown are left to the next start"
+            );
+        }
         done.cancel();
         background.close();
         background.wait().await;
