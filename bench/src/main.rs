@@ -43,7 +43,13 @@ async fn run() -> Result<()> {
     };
     let beside = |read: fn(&Path) -> f64| theirs.as_ref().map(read);
     report::print(&[
-        Row::new("POST to Running+podIP, sequential p50", "ms", ours.start_p50, beside(|t| t.start_p50), Some(20.0)),
+        Row::new(
+            "POST to Running+podIP, sequential p50",
+            "ms",
+            ours.start_p50,
+            beside(|t| t.start_p50),
+            Some(20.0),
+        ),
         Row::new("  p95", "ms", ours.start_p95, beside(|t| t.start_p95), None),
         Row::new("100 at once, all Running", "ms", ours.burst, beside(|t| t.burst), Some(2500.0)),
         Row::new("100 at once, all gone", "ms", ours.gone, beside(|t| t.gone), None),

@@ -74,5 +74,8 @@ impl Processes {
 pub fn percentile(samples: &[Duration], percent: usize) -> Duration {
     let mut sorted = samples.to_vec();
     sorted.sort();
-    sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()
+    sorted
+        .get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1)))
+        .copied()
+        .unwrap_or_default()
 }

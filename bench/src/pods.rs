@@ -107,7 +107,8 @@ impl Cluster {
     /// Deletes every pod; the time until all are gone.
     pub async fn delete_all(&self) -> Result<Duration> {
         let list = self.pods.list(&ListParams::default()).await?;
-        let mut left: BTreeSet<String> = list.items.iter().filter_map(|pod| pod.metadata.name.clone()).collect();
+        let mut left: BTreeSet<String> =
+            list.items.iter().filter_map(|pod| pod.metadata.name.clone()).collect();
         let version = list.metadata.resource_version.unwrap_or_default();
         let mut events = self.pods.watch(&WatchParams::default(), &version).await?.boxed();
         let begun = Instant::now();

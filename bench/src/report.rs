@@ -20,8 +20,10 @@ impl Row {
 pub fn print(rows: &[Row]) {
     println!("\n{:<42} {:>12} {:>12} {:>8} {:>12}  met", "", "ours", "upstream", "ratio", "target");
     for row in rows {
-        let shown = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.1} {}", row.unit));
-        let ratio = row.upstream.map_or(String::new(), |upstream| format!("{:.1}x", upstream / row.ours.max(1e-9)));
+        let shown =
+            |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.1} {}", row.unit));
+        let ratio =
+            row.upstream.map_or(String::new(), |upstream| format!("{:.1}x", upstream / row.ours.max(1e-9)));
         let met = match row.target {
             None => "",
             Some(target) if row.ours <= target => "yes",

@@ -21,8 +21,19 @@ pub struct Stack {
 }
 
 const NEEDED: &[&str] = &[
-    "etcd", "kube-apiserver", "kube-scheduler", "kubelet", "kubectl", "containerd", "containerd-shim-runc-v2", "ctr", "runc",
-    "cni/bridge", "cni/host-local", "cni/portmap", "cni/loopback",
+    "etcd",
+    "kube-apiserver",
+    "kube-scheduler",
+    "kubelet",
+    "kubectl",
+    "containerd",
+    "containerd-shim-runc-v2",
+    "ctr",
+    "runc",
+    "cni/bridge",
+    "cni/host-local",
+    "cni/portmap",
+    "cni/loopback",
 ];
 
 /// True when every peer is built.
@@ -43,20 +54,36 @@ impl Stack {
         upstream::node_address()?;
         let conf_dir = at("net.d");
         fs::create_dir_all(&conf_dir)?;
-        fs::write(conf_dir.join("10-ref.conflist"), CONFLIST.replace("@DATA@", &at("ipam").display().to_string()))?;
+        fs::write(
+            conf_dir.join("10-ref.conflist"),
+            CONFLIST.replace("@DATA@", &at("ipam").display().to_string()),
+        )?;
         let plugins = peer("cni/bridge")?.parent().map(Path::to_owned).context("no plugins")?;
         let containerd = upstream::containerd(&at("containerd"), &conf_dir, &plugins)?;
-        for (name, program) in [("localhost/pod-app:latest", "pod-app"), ("localhost/pause:latest", "pause")] {
-            upstream::containerd_import(&containerd, &upstream::image_archive(folder.path(), name, program)?)?;
+        for (name, program) in [("localhost/pod-app:latest", "pod-app"), ("localhost/pause:latest", "pause")]
+        {
+            upstream::containerd_import(
+                &containerd,
+                &upstream::image_archive(folder.path(), name, program)?,
+            )?;
         }
         let control = upstream::control_plane(&at("control"))?;
         let scheduler = upstream::scheduler(&at("scheduler"), &control.kubeconfig)?;
         let cgroup = CgroupRoot::create()?;
-        let kubelet = upstream::kubelet(&at("kubelet"), &control.kubeconfig, &containerd.socket, cgroup.path(), None)?;
+        let kubelet =
+            upstream::kubelet(&at("kubelet"), &control.kubeconfig, &containerd.socket, cgroup.path(), None)?;
         wait_ready(&control.kubeconfig)?;
         let mut pids = vec![containerd.peer.pid(), scheduler.pid(), kubelet.pid()];
         pids.extend(control.peers.iter().map(Peer::pid));
-        Ok(Stack { _kubelet: kubelet, _scheduler: scheduler, control, _containerd: containerd, pids, cgroup, _folder: folder })
+        Ok(Stack {
+            _kubelet: kubelet,
+            _scheduler: scheduler,
+            control,
+            _containerd: containerd,
+            pids,
+            cgroup,
+            _folder: folder,
+        })
     }
 
     /// Credentials of its administrator.
@@ -71,7 +98,8 @@ impl Stack {
 
     /// CPU used inside pod cgroups so far, in nanoseconds (shims and runc are counted there or by containerd).
     pub fn pods_cpu(&self) -> u64 {
-        let text = fs::read_to_string(format!("/sys/fs/cgroup/cpuacct{}/cpuacct.usage", self.cgroup.path())).unwrap_or_default();
+        let text = fs::read_to_string(format!("/sys/fs/cgroup/cpuacct{}/cpuacct.usage", self.cgroup.path()))
+            .unwrap_or_default();
         text.trim().parse().unwrap_or(0)
     }
 }
@@ -86,7 +114,9 @@ fn wait_ready(kubeconfig: &Path) -> Result<()> {
             .map_err(|error| error.to_string())?;
         if done.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&done.stderr).into_owned()) }
     })?;
-    command.args(["wait", "--for=condition=Ready", "node/node1", "--timeout=60s", "--kubeconfig"]).arg(kubeconfig);
+    command
+        .args(["wait", "--for=condition=Ready", "node/node1", "--timeout=60s", "--kubeconfig"])
+        .arg(kubeconfig);
     let done = command.output()?;
     if !done.status.success() {
         bail!("upstream's node is not Ready: {}", String::from_utf8_lossy(&done.stderr));

@@ -67,7 +67,9 @@ pub fn report(findings: &[Finding]) -> String {
 
 fn status_field(name: &str) -> Option<String> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
-    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(|rest| rest.trim().to_owned()))
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(|rest| rest.trim().to_owned()))
 }
 
 fn root() -> Finding {
@@ -87,7 +89,11 @@ fn kernel() -> Finding {
     if version >= (5, 15) {
         ok("kernel", release)
     } else {
-        miss("kernel", Grade::Fail, format!("{release} is too old; Linux 5.15 or newer is needed (mount API, pidfds)"))
+        miss(
+            "kernel",
+            Grade::Fail,
+            format!("{release} is too old; Linux 5.15 or newer is needed (mount API, pidfds)"),
+        )
     }
 }
 
@@ -143,6 +149,10 @@ fn resource_limits() -> Finding {
     if caps & (1 << 24) != 0 {
         ok("limits", "CAP_SYS_RESOURCE")
     } else {
-        miss("limits", Grade::Warn, "no CAP_SYS_RESOURCE: negative oom_score_adj and raised hard limits are not applied")
+        miss(
+            "limits",
+            Grade::Warn,
+            "no CAP_SYS_RESOURCE: negative oom_score_adj and raised hard limits are not applied",
+        )
     }
 }

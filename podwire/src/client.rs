@@ -53,8 +53,9 @@ impl Session {
     /// Connects with the credentials that the flags name, `$KUBECONFIG`, or the local node's.
     pub async fn open(to: &Connection) -> Result<Session> {
         let path = kubeconfig_path(to)?;
-        let file = Kubeconfig::read_from(&path)
-            .with_context(|| format!("read kubeconfig {path:?}; is the node up? start it with `podwire up`"))?;
+        let file = Kubeconfig::read_from(&path).with_context(|| {
+            format!("read kubeconfig {path:?}; is the node up? start it with `podwire up`")
+        })?;
         let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
             .await
             .with_context(|| format!("use kubeconfig {path:?}"))?;
@@ -66,7 +67,13 @@ impl Session {
     }
 
     /// Sends one request and returns the answer's JSON; a refusal is an error in kubectl's words.
-    async fn send(&self, method: Method, path: &str, body: Option<(&str, Vec<u8>)>, accept: &str) -> Result<Value> {
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&str, Vec<u8>)>,
+        accept: &str,
+    ) -> Result<Value> {
         let request = request(method, path, body, accept)?;
         match self.client.request::<Value>(request).await {
             Ok(value) => Ok(value),
@@ -79,7 +86,12 @@ impl Session {
     }
 }
 
-fn request(method: Method, path: &str, body: Option<(&str, Vec<u8>)>, accept: &str) -> Result<Request<Vec<u8>>> {
+fn request(
+    method: Method,
+    path: &str,
+    body: Option<(&str, Vec<u8>)>,
+    accept: &str,
+) -> Result<Request<Vec<u8>>> {
     let mut builder = Request::builder().method(method).uri(path).header("accept", accept);
     if let Some((kind, _)) = &body {
         builder = builder.header("content-type", *kind);

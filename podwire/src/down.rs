@@ -11,7 +11,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 use podwire_linux::{cgroup, mount};
 use podwire_wire::cri::{
-    ListPodSandboxRequest, RemovePodSandboxRequest, StopPodSandboxRequest, runtime_service_client::RuntimeServiceClient,
+    ListPodSandboxRequest, RemovePodSandboxRequest, StopPodSandboxRequest,
+    runtime_service_client::RuntimeServiceClient,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -54,13 +55,15 @@ fn stop_daemon(instance: &Instance) -> Result<()> {
     let text = fs::read_to_string(&path)?;
     let pid = text.trim().parse::<i32>().ok().and_then(rustix::process::Pid::from_raw);
     let Some(pid) = pid else { bail!("{path:?} holds no process id: {text:?}") };
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).with_context(|| format!("stop process {pid:?}"))?;
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+        .with_context(|| format!("stop process {pid:?}"))?;
     let begun = Instant::now();
     let mut killed = false;
     // The lock falls when the process is gone, whoever its parent is.
     while file.try_lock().is_err() {
         if begun.elapsed() > PATIENCE && !killed {
-            rustix::process::kill_process(pid, rustix::process::Signal::KILL).with_context(|| format!("kill process {pid:?}"))?;
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL)
+                .with_context(|| format!("kill process {pid:?}"))?;
             killed = true;
         }
         if begun.elapsed() > PATIENCE * 2 {
@@ -75,12 +78,16 @@ fn stop_daemon(instance: &Instance) -> Result<()> {
 async fn remove_pods(instance: &Instance) -> Result<()> {
     let folders = NetworkFolders { conf_dir: instance.cni_conf_dir(), bin_dirs: Vec::new() };
     let socket = instance.run_dir().join("down.sock");
-    let runtime = node_parts::runtime(instance, socket.clone(), &folders, None, None)?.build().await.context("open the runtime's state")?;
+    let runtime = node_parts::runtime(instance, socket.clone(), &folders, None, None)?
+        .build()
+        .await
+        .context("open the runtime's state")?;
     let shutdown = CancellationToken::new();
     let tasks = TaskTracker::new();
     tasks.spawn(runtime.run(shutdown.clone()));
     let mut client = RuntimeServiceClient::new(podwire_wire::unix::channel(&socket));
-    let listed = client.list_pod_sandbox(ListPodSandboxRequest { filter: None }).await.context("list sandboxes")?;
+    let listed =
+        client.list_pod_sandbox(ListPodSandboxRequest { filter: None }).await.context("list sandboxes")?;
     for sandbox in listed.into_inner().items {
         let pod_sandbox_id = sandbox.id;
         client
@@ -136,7 +143,9 @@ fn unmount_below(folder: &Path) -> Result<()> {
 
 fn remove_folder(folder: &Path) -> Result<()> {
     match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).with_context(|| format!("remove {folder:?}")),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {folder:?}"))
+        }
         _ => Ok(()),
     }
 }

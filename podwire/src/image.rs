@@ -15,9 +15,15 @@ use crate::{
 /// Carries out one of the verbs.
 pub async fn run(verb: ImageVerb) -> Result<()> {
     match verb {
-        ImageVerb::Build { name, output, entrypoint, program } => build(&name, &output, entrypoint.as_deref(), &program),
+        ImageVerb::Build { name, output, entrypoint, program } => {
+            build(&name, &output, entrypoint.as_deref(), &program)
+        }
         ImageVerb::Import { data, path, name } => {
-            for image in open(&data)?.import(&path, name.as_deref()).await.with_context(|| format!("import {path:?}"))? {
+            for image in open(&data)?
+                .import(&path, name.as_deref())
+                .await
+                .with_context(|| format!("import {path:?}"))?
+            {
                 say(&format!("imported {} {}", image.repo_tags.join(" "), image.id));
             }
             Ok(())
@@ -27,7 +33,10 @@ pub async fn run(verb: ImageVerb) -> Result<()> {
             Ok(())
         }
         ImageVerb::Pull { data, reference } => {
-            let image = open(&data)?.pull(&reference, Auth::default(), None).await.with_context(|| format!("pull {reference}"))?;
+            let image = open(&data)?
+                .pull(&reference, Auth::default(), None)
+                .await
+                .with_context(|| format!("pull {reference}"))?;
             say(&format!("pulled {reference} {}", image.id));
             Ok(())
         }
@@ -57,7 +66,11 @@ fn list(store: &ImageStore) {
     for image in store.list() {
         let id: String = image.id.trim_start_matches("sha256:").chars().take(13).collect();
         let size = format!("{:.1}MB", image.size as f64 / 1e6);
-        let names = if image.repo_tags.is_empty() { vec!["<none>:<none>".to_owned()] } else { image.repo_tags.clone() };
+        let names = if image.repo_tags.is_empty() {
+            vec!["<none>:<none>".to_owned()]
+        } else {
+            image.repo_tags.clone()
+        };
         for name in names {
             let (repository, tag) = name.rsplit_once(':').unwrap_or((&name, ""));
             lines.push(vec![repository.to_owned(), tag.to_owned(), id.clone(), size.clone()]);

@@ -64,9 +64,11 @@ fn say(text: &str) {
 /// Logs go to stderr as the filter says; arrows go to the ring whatever it says.
 fn init_logs(filter: &str, ring: trace::Ring) {
     let filter = tracing_subscriber::EnvFilter::try_new(filter).unwrap_or_else(|_| "info".into());
-    let logs = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false).with_filter(filter);
-    let arrows = trace::ArrowLayer(ring)
-        .with_filter(tracing_subscriber::filter::Targets::new().with_target(trace::TARGET, tracing::Level::TRACE));
+    let logs =
+        tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false).with_filter(filter);
+    let arrows = trace::ArrowLayer(ring).with_filter(
+        tracing_subscriber::filter::Targets::new().with_target(trace::TARGET, tracing::Level::TRACE),
+    );
     tracing_subscriber::registry().with(logs).with(arrows).init();
 }
 

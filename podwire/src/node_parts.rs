@@ -156,7 +156,10 @@ pub async fn scheduler(client: kube::Client) -> Result<podwire_scheduler::Schedu
 }
 
 /// The controllers.
-pub async fn controllers(client: kube::Client, root_ca_pem: &str) -> Result<podwire_controllers::Controllers> {
+pub async fn controllers(
+    client: kube::Client,
+    root_ca_pem: &str,
+) -> Result<podwire_controllers::Controllers> {
     podwire_controllers::Config::new(client, root_ca_pem).build().await.context("start the controllers")
 }
 
@@ -176,22 +179,29 @@ fn default_network(instance: &Instance, subnets: Vec<ipnet::IpNet>) -> podwire_c
 pub fn write_network(instance: &Instance, folders: &NetworkFolders, pod_cidrs: &[String]) -> Result<()> {
     let subnets = pod_cidrs
         .iter()
-        .map(|text| text.parse::<ipnet::IpNet>().with_context(|| format!("--pod-cidr: {text:?} is not ADDRESS/LENGTH")))
+        .map(|text| {
+            text.parse::<ipnet::IpNet>()
+                .with_context(|| format!("--pod-cidr: {text:?} is not ADDRESS/LENGTH"))
+        })
         .collect::<Result<Vec<_>>>()?;
     let network = default_network(instance, subnets);
-    podwire_cni_lib::write_default_conflist(&folders.conf_dir, &network).context("write the network configuration")?;
+    podwire_cni_lib::write_default_conflist(&folders.conf_dir, &network)
+        .context("write the network configuration")?;
     Ok(())
 }
 
 /// Takes our own network's bridge and packet-filter tables away.
 pub fn remove_network(instance: &Instance) -> Result<()> {
-    podwire_cni_lib::remove_default_network(&default_network(instance, Vec::new())).context("remove the pod network")
+    podwire_cni_lib::remove_default_network(&default_network(instance, Vec::new()))
+        .context("remove the pod network")
 }
 
 /// Ends the instance's supervisor, if one lives.
 pub fn stop_supervisor(instance: &Instance) -> Result<()> {
     let config = supervisor(instance)?;
     // Ignored: nobody answers, so there is none.
-    let Ok(supervisor) = podwire_container::Supervisor::connect(&config, std::sync::Arc::new(|_| {})) else { return Ok(()) };
+    let Ok(supervisor) = podwire_container::Supervisor::connect(&config, std::sync::Arc::new(|_| {})) else {
+        return Ok(());
+    };
     supervisor.shutdown().context("end the supervisor")
 }

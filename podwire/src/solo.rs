@@ -21,9 +21,12 @@ use crate::{
 pub async fn apiserver(args: ApiserverArgs) -> Result<()> {
     let instance = Instance::at(&args.data.data_dir)?;
     let _lock = lock(&instance)?;
-    let store = podwire_store::EmbeddedConfig::new(instance.data_dir.join("store")).open().context("open the store")?;
+    let store = podwire_store::EmbeddedConfig::new(instance.data_dir.join("store"))
+        .open()
+        .context("open the store")?;
     let listen = SocketAddr::new(args.bind_address, args.secure_port);
-    let mut config = podwire_apiserver::Config::new(Arc::new(store.clone()), instance.data_dir.join("pki"), listen);
+    let mut config =
+        podwire_apiserver::Config::new(Arc::new(store.clone()), instance.data_dir.join("pki"), listen);
     config.extra_sans = vec![node_parts::host_name()];
     config.service_cidr = parse_cidr(&args.service_cluster_ip_range).context("--service-cluster-ip-range")?;
     let api = config.build().await.context("start the API server")?;
@@ -40,7 +43,10 @@ pub async fn apiserver(args: ApiserverArgs) -> Result<()> {
 fn write_participants(pki: &Pki, server: &str, folder: &Path, nodes: &[String]) -> Result<()> {
     let write = |name: &str, user: &str, groups: &[&str]| -> Result<()> {
         let identity = pki.issue_client(user, groups)?;
-        Pki::write_private(&folder.join(format!("{name}.kubeconfig")), &pki.kubeconfig(server, user, &identity))?;
+        Pki::write_private(
+            &folder.join(format!("{name}.kubeconfig")),
+            &pki.kubeconfig(server, user, &identity),
+        )?;
         Ok(())
     };
     write("scheduler", "system:kube-scheduler", &[])?;
@@ -48,7 +54,10 @@ fn write_participants(pki: &Pki, server: &str, folder: &Path, nodes: &[String]) 
     Pki::write_private(&folder.join("ca.crt"), pki.ca_pem())?;
     for node in nodes {
         write(node, &format!("system:node:{node}"), &["system:nodes"])?;
-        let serving = pki.issue_node_server(node, &[node.clone(), "127.0.0.1".to_owned(), node_parts::node_address().to_string()])?;
+        let serving = pki.issue_node_server(
+            node,
+            &[node.clone(), "127.0.0.1".to_owned(), node_parts::node_address().to_string()],
+        )?;
         Pki::write_private(&folder.join(format!("{node}.crt")), &serving.cert_pem)?;
         Pki::write_private(&folder.join(format!("{node}.key")), &serving.key_pem)?;
     }
@@ -102,32 +111,47 @@ pub async fn kubelet(args: KubeletArgs) -> Result<()> {
 pub async fn runtime(args: RuntimeArgs, ring: Ring) -> Result<()> {
     let instance = Instance::at(&args.data.data_dir)?;
     let _lock = lock(&instance)?;
-    let folders = NetworkFolders { conf_dir: args.cni_conf_dir.clone(), bin_dirs: vec![args.cni_bin_dir.clone()] };
+    let folders =
+        NetworkFolders { conf_dir: args.cni_conf_dir.clone(), bin_dirs: vec![args.cni_bin_dir.clone()] };
     let listen = args.listen.clone().unwrap_or_else(|| instance.cri_socket());
-    let config =
-        node_parts::runtime(&instance, listen.clone(), &folders, args.nri_socket.clone(), args.registry_config.as_deref())?;
+    let config = node_parts::runtime(
+        &instance,
+        listen.clone(),
+        &folders,
+        args.nri_socket.clone(),
+        args.registry_config.as_deref(),
+    )?;
     let runtime = config.build().await.context("start the runtime")?;
     say(&format!("ready socket={}", listen.display()));
     let shutdown = until_signal()?;
-    let (ran, served) = tokio::join!(runtime.run(shutdown.clone()), trace::serve(instance.run_dir(), ring, shutdown));
+    let (ran, served) =
+        tokio::join!(runtime.run(shutdown.clone()), trace::serve(instance.run_dir(), ring, shutdown));
     let () = ran;
     served
 }
 
 async fn client(kubeconfig: &Path) -> Result<kube::Client> {
-    let file = Kubeconfig::read_from(kubeconfig).with_context(|| format!("read kubeconfig {kubeconfig:?}"))?;
+    let file =
+        Kubeconfig::read_from(kubeconfig).with_context(|| format!("read kubeconfig {kubeconfig:?}"))?;
     let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     config.read_timeout = None;
     kube::Client::try_from(config).context("set up the connection")
 }
 
 fn authority_of(kubeconfig: &Path) -> Result<String> {
-    let file = Kubeconfig::read_from(kubeconfig).with_context(|| format!("read kubeconfig {kubeconfig:?}"))?;
-    let cluster = file.clusters.into_iter().find_map(|named| named.cluster).context("the kubeconfig names no cluster")?;
+    let file =
+        Kubeconfig::read_from(kubeconfig).with_context(|| format!("read kubeconfig {kubeconfig:?}"))?;
+    let cluster = file
+        .clusters
+        .into_iter()
+        .find_map(|named| named.cluster)
+        .context("the kubeconfig names no cluster")?;
     if let Some(path) = cluster.certificate_authority {
         return std::fs::read_to_string(&path).with_context(|| format!("read {path:?}"));
     }
-    let data = cluster.certificate_authority_data.context("the kubeconfig holds no certificate authority; use --root-ca-file")?;
+    let data = cluster
+        .certificate_authority_data
+        .context("the kubeconfig holds no certificate authority; use --root-ca-file")?;
     let bytes = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, data)?;
     String::from_utf8(bytes).context("the certificate authority is not text")
 }

@@ -70,7 +70,10 @@ pub fn of_pod(arrows: &[Arrow], uid: &str) -> Vec<Arrow> {
     own.retain(|arrow| {
         arrow.side != "client"
             || !served.iter().any(|other| {
-                other.what == arrow.what && other.to == arrow.to && other.began() + 1000 >= arrow.began() && other.ended <= arrow.ended + 1000
+                other.what == arrow.what
+                    && other.to == arrow.to
+                    && other.began() + 1000 >= arrow.began()
+                    && other.ended <= arrow.ended + 1000
             })
     });
     own
@@ -95,7 +98,8 @@ mod tests {
 
     #[test]
     fn a_call_reported_by_both_ends_is_shown_once() {
-        let all = [arrow("RunPodSandbox", "client", 10_000, 5_000), arrow("RunPodSandbox", "server", 9_900, 4_700)];
+        let all =
+            [arrow("RunPodSandbox", "client", 10_000, 5_000), arrow("RunPodSandbox", "server", 9_900, 4_700)];
         let shown = of_pod(&all, "u");
         assert_eq!(shown.len(), 1);
         assert_eq!(shown[0].side, "server");
@@ -103,7 +107,10 @@ mod tests {
 
     #[test]
     fn a_call_that_only_the_caller_reported_is_kept() {
-        let all = [arrow("RunPodSandbox", "client", 10_000, 5_000), arrow("StartContainer a", "server", 20_000, 100)];
+        let all = [
+            arrow("RunPodSandbox", "client", 10_000, 5_000),
+            arrow("StartContainer a", "server", 20_000, 100),
+        ];
         assert_eq!(of_pod(&all, "u").len(), 2);
     }
 }

@@ -77,7 +77,8 @@ pub struct Lock(#[allow(dead_code)] File);
 
 /// Takes the data folder, or says who has it.
 pub fn lock(instance: &Instance) -> Result<Lock> {
-    fs::create_dir_all(&instance.data_dir).with_context(|| format!("create data folder {:?}", instance.data_dir))?;
+    fs::create_dir_all(&instance.data_dir)
+        .with_context(|| format!("create data folder {:?}", instance.data_dir))?;
     let path = instance.pid_file();
     let mut file = File::options().create(true).truncate(false).read(true).write(true).open(&path)?;
     if file.try_lock().is_err() {
@@ -113,9 +114,14 @@ struct Control {
 
 impl Control {
     async fn start(instance: &Instance, args: &UpArgs, node: &NodeIdentity) -> Result<Control> {
-        let store = podwire_store::EmbeddedConfig::new(instance.data_dir.join("store")).open().context("open the store")?;
-        let mut config =
-            podwire_apiserver::Config::new(Arc::new(store.clone()), instance.data_dir.join("pki"), args.listen);
+        let store = podwire_store::EmbeddedConfig::new(instance.data_dir.join("store"))
+            .open()
+            .context("open the store")?;
+        let mut config = podwire_apiserver::Config::new(
+            Arc::new(store.clone()),
+            instance.data_dir.join("pki"),
+            args.listen,
+        );
         config.extra_sans = vec![node.ip.to_string(), node_parts::host_name()];
         config.service_cidr = parse_cidr(&args.service_cidr).context("--service-cidr")?;
         let api = config.build().await.context("start the API server")?;
@@ -145,12 +151,17 @@ pub fn write_admin(pki: &Pki, address: SocketAddr, path: &Path) -> Result<()> {
 
 /// An address that a client on this machine can use.
 pub fn reachable(address: SocketAddr) -> SocketAddr {
-    if address.ip().is_unspecified() { SocketAddr::new(IpAddr::from([127, 0, 0, 1]), address.port()) } else { address }
+    if address.ip().is_unspecified() {
+        SocketAddr::new(IpAddr::from([127, 0, 0, 1]), address.port())
+    } else {
+        address
+    }
 }
 
 /// `10.0.0.0/16` as an address and a prefix length.
 pub fn parse_cidr(text: &str) -> Result<(IpAddr, u8)> {
-    let (address, length) = text.split_once('/').with_context(|| format!("{text:?} is not ADDRESS/LENGTH"))?;
+    let (address, length) =
+        text.split_once('/').with_context(|| format!("{text:?} is not ADDRESS/LENGTH"))?;
     Ok((address.parse()?, length.parse()?))
 }
 
@@ -165,17 +176,29 @@ async fn start_runtime(instance: &Instance, args: &UpArgs) -> Result<Running> {
     let folders = NetworkFolders::of(instance, &args.node);
     node_parts::write_network(instance, &folders, &args.pod_cidr)?;
     let registries = args.node.registry_config.as_deref();
-    let config =
-        node_parts::runtime(instance, instance.cri_socket(), &folders, Some(instance.nri_socket()), registries)?;
+    let config = node_parts::runtime(
+        instance,
+        instance.cri_socket(),
+        &folders,
+        Some(instance.nri_socket()),
+        registries,
+    )?;
     let runtime = config.build().await.context("start the runtime")?;
     let shutdown = running.shutdown.clone();
     running.tasks.spawn(runtime.run(shutdown));
     Ok(running)
 }
 
-async fn start_kubelet(instance: &Instance, args: &UpArgs, control: &Control, node: &NodeIdentity) -> Result<Running> {
+async fn start_kubelet(
+    instance: &Instance,
+    args: &UpArgs,
+    control: &Control,
+    node: &NodeIdentity,
+) -> Result<Running> {
     let endpoint = args.node.container_runtime_endpoint.as_deref().map(node_parts::socket_path);
-    let serving = control.pki.issue_node_server(&node.name, &[node.name.clone(), node.ip.to_string(), "127.0.0.1".to_owned()])?;
+    let serving = control
+        .pki
+        .issue_node_server(&node.name, &[node.name.clone(), node.ip.to_string(), "127.0.0.1".to_owned()])?;
     let port = args.kubelet_port.unwrap_or(if instance.is_default() { 10250 } else { 0 });
     let config = node_parts::kubelet(node_parts::KubeletParts {
         client: control.node_client.clone(),
@@ -202,7 +225,8 @@ async fn start_deciders(control: &Control) -> Result<Running> {
     let running = Running::new();
     let scheduler = node_parts::scheduler(control.scheduler_client.clone()).await?;
     running.tasks.spawn(scheduler.run(running.shutdown.clone()));
-    let controllers = node_parts::controllers(control.controllers_client.clone(), control.pki.ca_pem()).await?;
+    let controllers =
+        node_parts::controllers(control.controllers_client.clone(), control.pki.ca_pem()).await?;
     running.tasks.spawn(controllers.run(running.shutdown.clone()));
     Ok(running)
 }
@@ -223,7 +247,8 @@ async fn until_ready(client: &kube::Client, name: &str) -> Result<()> {
             return Ok(());
         }
         let version = list.metadata.resource_version.unwrap_or_default();
-        let events = nodes.watch(&WatchParams::default().fields(&only), &version).await.context("watch our node")?;
+        let events =
+            nodes.watch(&WatchParams::default().fields(&only), &version).await.context("watch our node")?;
         let mut events = std::pin::pin!(events);
         // The watch may end by itself; then it is looked up anew.
         while let Ok(Some(event)) = events.try_next().await {
@@ -245,7 +270,8 @@ fn is_ready(node: &Node) -> bool {
 #[allow(clippy::disallowed_methods)] // The composition root may read the environment.
 fn notify_service_manager(state: &str) {
     let Ok(path) = std::env::var("NOTIFY_SOCKET") else { return };
-    let sent = std::os::unix::net::UnixDatagram::unbound().and_then(|socket| socket.send_to(state.as_bytes(), path));
+    let sent =
+        std::os::unix::net::UnixDatagram::unbound().and_then(|socket| socket.send_to(state.as_bytes(), path));
     if let Err(error) = sent {
         tracing::warn!(%error, "the service manager was not told");
     }

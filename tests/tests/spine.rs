@@ -24,12 +24,18 @@ fn restarts(pod: &Value) -> i64 {
 fn all_running(node: &Node, count: usize, within: Duration) -> Result<Vec<Value>> {
     eventually(&format!("{count} pods Running"), within, || {
         let pods = node.list("pods").map_err(|error| format!("{error:#}"))?;
-        let running = pods.iter().filter(|pod| pod["status"]["phase"] == "Running" && pod["status"]["podIP"].is_string());
+        let running = pods
+            .iter()
+            .filter(|pod| pod["status"]["phase"] == "Running" && pod["status"]["podIP"].is_string());
         match running.count() {
             running if running == count => Ok(pods),
             running => {
                 let waiting = pods.iter().find(|pod| pod["status"]["phase"] != "Running");
-                Err(format!("{running} of {}; e.g. {}", pods.len(), waiting.map_or(String::new(), |pod| pod["status"].to_string())))
+                Err(format!(
+                    "{running} of {}; e.g. {}",
+                    pods.len(),
+                    waiting.map_or(String::new(), |pod| pod["status"].to_string())
+                ))
             }
         }
     })
@@ -47,7 +53,8 @@ fn a_pod_goes_from_apply_to_running_and_back_to_nothing() -> Result<()> {
     assert_eq!(web["status"]["qosClass"], "BestEffort");
 
     let answer = eventually("HTTP to the pod", Duration::from_secs(5), || {
-        node.podwire(["exec", "web", "--", "/pod-app", "get", &format!("http://{address}/")]).map_err(|error| error.to_string())
+        node.podwire(["exec", "web", "--", "/pod-app", "get", &format!("http://{address}/")])
+            .map_err(|error| error.to_string())
     })?;
     assert_eq!(answer.trim(), "hello from web");
     assert_eq!(node.podwire(["exec", "web", "--", "/pod-app", "hostname"])?.trim(), "web");
@@ -78,7 +85,9 @@ fn limits_and_volumes_reach_the_container() -> Result<()> {
     )?;
     let full = node.pod_in_phase("full", "Running")?;
     assert_eq!(full["status"]["qosClass"], "Burstable", "the init container asks for nothing");
-    let run = |args: &[&str]| node.podwire(["exec", "full", "--", "/pod-app"].into_iter().chain(args.iter().copied()));
+    let run = |args: &[&str]| {
+        node.podwire(["exec", "full", "--", "/pod-app"].into_iter().chain(args.iter().copied()))
+    };
     assert_eq!(run(&["env", "BOTH"])?.trim(), "blue-node1");
     assert_eq!(run(&["env", "KEY"])?.trim(), "s3cret");
     assert_eq!(run(&["cat", "/data/from-init"])?.trim(), "done");
@@ -94,7 +103,8 @@ fn limits_and_volumes_reach_the_container() -> Result<()> {
 
 /// The memory limit of a pod's cgroup, v1 or v2.
 fn memory_limit(names: &residue::Names, uid: &str) -> Result<String> {
-    for (top, file) in [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")] {
+    for (top, file) in [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")]
+    {
         let root = Path::new(top).join(names.cgroup_root.trim_start_matches('/')).join("kubepods");
         for class in ["", "burstable", "besteffort"] {
             let path = root.join(class).join(format!("pod{uid}")).join(file);
@@ -146,7 +156,10 @@ fn containers_outlive_a_killed_daemon_and_are_adopted() -> Result<()> {
 fn container_log(node: &Node, pod: &str) -> Result<std::path::PathBuf> {
     for entry in fs::read_dir(node.data_dir.join("logs"))? {
         let path = entry?.path();
-        if path.file_name().is_some_and(|name| name.display().to_string().starts_with(&format!("default_{pod}_"))) {
+        if path
+            .file_name()
+            .is_some_and(|name| name.display().to_string().starts_with(&format!("default_{pod}_")))
+        {
             return Ok(path.join("main/0.log"));
         }
     }
@@ -177,7 +190,8 @@ fn three_hundred_cycles_leave_nothing() -> Result<()> {
     isolate()?;
     let node = Node::up(&[])?;
     for round in 0..15 {
-        let all: Vec<String> = (0..20).map(|number| pod(&format!("r{round}-{number}"), "[sleep, \"3600\"]")).collect();
+        let all: Vec<String> =
+            (0..20).map(|number| pod(&format!("r{round}-{number}"), "[sleep, \"3600\"]")).collect();
         node.apply(&all.join("---\n"))?;
         all_running(&node, 20, Duration::from_secs(60))?;
         node.podwire(["delete", "pods", "--all", "--grace-period=1"])?;
@@ -199,7 +213,11 @@ fn two_nodes_run_side_by_side() -> Result<()> {
     assert!(first["status"]["podIP"].as_str().is_some_and(|ip| ip.starts_with("10.88.")), "{first}");
     assert!(second["status"]["podIP"].as_str().is_some_and(|ip| ip.starts_with("10.99.")), "{second}");
     one.down()?;
-    assert_eq!(two.podwire(["exec", "web", "--", "/pod-app", "hostname"])?.trim(), "web", "the other node is not disturbed");
+    assert_eq!(
+        two.podwire(["exec", "web", "--", "/pod-app", "hostname"])?.trim(),
+        "web",
+        "the other node is not disturbed"
+    );
     two.down()
 }
 
@@ -208,16 +226,28 @@ fn what_is_wrong_with_a_pod_is_said_in_its_status() -> Result<()> {
     isolate()?;
     let node = Node::up(&[])?;
     node.apply(&pod("good", "[sleep, \"600\"]"))?;
-    node.apply(&pod("no-image", "[sleep, \"1\"]").replace("pod-app:latest", "absent:latest").replace("IfNotPresent", "Never"))?;
+    node.apply(
+        &pod("no-image", "[sleep, \"1\"]")
+            .replace("pod-app:latest", "absent:latest")
+            .replace("IfNotPresent", "Never"),
+    )?;
     node.apply(&pod("no-command", "[x]").replace("args: [x]", "command: [/does-not-exist]"))?;
-    let waiting = |pod: &Value| pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"].as_str().unwrap_or_default().to_owned();
+    let waiting = |pod: &Value| {
+        pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
     node.pod_when("no-image", "ErrImageNeverPull", |pod| waiting(pod) == "ErrImageNeverPull")?;
     node.pod_when("no-command", "a start error", |pod| {
         let status = &pod["status"]["containerStatuses"][0];
         let text = status.to_string();
         text.contains("does-not-exist") && (text.contains("StartError") || text.contains("RunContainerError"))
     })?;
-    let error = node.apply("apiVersion: v1\nkind: Pod\nmetadata: {name: Bad_Name}\nspec: {containers: []}\n").unwrap_err().to_string();
+    let error = node
+        .apply("apiVersion: v1\nkind: Pod\nmetadata: {name: Bad_Name}\nspec: {containers: []}\n")
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("Invalid") && error.contains("spec.containers: Required value"), "{error}");
     let error = node.apply("apiVersion: v1\nkind: Pod\nmetadata: {name: [\n").unwrap_err().to_string();
     assert!(error.contains("error parsing"), "{error}");

@@ -44,7 +44,18 @@ pub fn release_static(root: &Path) -> Result<Vec<PathBuf>> {
 
 /// Builds one whole-binary test in the release profile; the program.
 pub fn test_binary(root: &Path, name: &str) -> Result<PathBuf> {
-    let words = ["test", "--release", "--package", "podwire-tests", "--features", "vm", "--test", name, "--no-run", "--message-format=json"];
+    let words = [
+        "test",
+        "--release",
+        "--package",
+        "podwire-tests",
+        "--features",
+        "vm",
+        "--test",
+        name,
+        "--no-run",
+        "--message-format=json",
+    ];
     let done = Command::new("cargo").args(words).current_dir(root).output().context("run cargo")?;
     if !done.status.success() {
         bail!("cargo {}: {}", words.join(" "), String::from_utf8_lossy(&done.stderr));
@@ -70,7 +81,12 @@ fn app(root: &Path, profile: &[&str]) -> Result<()> {
 /// Runs cargo quietly; its complaints reach the terminal.
 pub fn cargo(root: &Path, words: &[&str]) -> Result<()> {
     let (verb, rest) = words.split_first().context("no cargo verb")?;
-    let status = Command::new("cargo").args([verb, "--quiet"]).args(rest).current_dir(root).status().context("run cargo")?;
+    let status = Command::new("cargo")
+        .args([verb, "--quiet"])
+        .args(rest)
+        .current_dir(root)
+        .status()
+        .context("run cargo")?;
     if !status.success() {
         bail!("cargo {} failed", words.join(" "));
     }

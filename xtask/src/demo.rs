@@ -34,12 +34,16 @@ pub fn run(root: &Path) -> Result<()> {
     println!("{}", indent(&node.podwire(["get", "pods", "-o", "wide"])?));
     talk(&node, &mut steps)?;
     let trace = node.podwire(["trace", "pod/web", "--width", "150"])?;
-    println!("what happened to web, from the arrows that participants reported (`podwire trace pod/web`):\n{trace}");
+    println!(
+        "what happened to web, from the arrows that participants reported (`podwire trace pod/web`):\n{trace}"
+    );
     steps.again();
     node.podwire(["delete", "-f", &examples.display().to_string()])?;
     steps.done("everything deleted");
     node.assert_no_pod_residue()?;
-    steps.done("nothing left of the pods: addresses, veths, network namespaces, mounts, cgroups, processes, files");
+    steps.done(
+        "nothing left of the pods: addresses, veths, network namespaces, mounts, cgroups, processes, files",
+    );
     let names = node.names()?;
     node.down()?;
     let left = residue::of_node(&names);

@@ -21,7 +21,8 @@ pub fn generate(root: &Path) -> Result<Vec<u8>> {
     let program = root.join("xtask/kinds");
     let api = module(&program, "k8s.io/api")?;
     let machinery = module(&program, "k8s.io/apimachinery")?;
-    let output = Command::new("go").args(["run", "."]).arg(&api).arg(&machinery).current_dir(&program).output();
+    let output =
+        Command::new("go").args(["run", "."]).arg(&api).arg(&machinery).current_dir(&program).output();
     let output = output.context("run go (needed only to regenerate)")?;
     if !output.status.success() {
         bail!("the reader of the Go modules failed: {}", String::from_utf8_lossy(&output.stderr));

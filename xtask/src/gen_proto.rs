@@ -23,13 +23,11 @@ fn write_one(protos: &Path, out: &Path, name: &str) -> Result<()> {
     let set = protox::compile([&file], [protos])?;
     let scratch = out.join(format!(".{name}"));
     fs::create_dir_all(&scratch)?;
-    tonic_prost_build::configure()
-        .out_dir(&scratch)
-        .emit_rerun_if_changed(false)
-        .compile_fds(set)?;
+    tonic_prost_build::configure().out_dir(&scratch).emit_rerun_if_changed(false).compile_fds(set)?;
     let mut written: Vec<_> = fs::read_dir(&scratch)?.collect::<std::io::Result<Vec<_>>>()?;
     written.sort_by_key(std::fs::DirEntry::path);
-    let mut text = format!("//! Generated from proto/{name}.proto by `cargo xtask gen proto`; do not edit.\n\n");
+    let mut text =
+        format!("//! Generated from proto/{name}.proto by `cargo xtask gen proto`; do not edit.\n\n");
     for entry in written {
         text.push_str(&fs::read_to_string(entry.path())?);
     }

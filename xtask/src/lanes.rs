@@ -19,7 +19,16 @@ pub fn interop(root: &Path, part: &str) -> Result<()> {
     let binaries = build::debug(root)?;
     let mut command = Command::new("cargo");
     command
-        .args(["test", "--package", "podwire-tests", "--features", "interop", "--no-fail-fast", "--", "--test-threads=1"])
+        .args([
+            "test",
+            "--package",
+            "podwire-tests",
+            "--features",
+            "interop",
+            "--no-fail-fast",
+            "--",
+            "--test-threads=1",
+        ])
         .arg(part)
         .env("PODWIRE_BIN_DIR", binaries)
         .env("PODWIRE_PEERS", peers::default_folder());
@@ -45,7 +54,11 @@ pub fn matrix(root: &Path, words: &[&str]) -> Result<()> {
     let me = std::env::current_exe()?;
     if std::env::var_os("PODWIRE_BIN_DIR").is_none() {
         let mut again = Command::new(me);
-        again.arg("matrix").args(words).env("PODWIRE_BIN_DIR", binaries).env("PODWIRE_PEERS", peers::default_folder());
+        again
+            .arg("matrix")
+            .args(words)
+            .env("PODWIRE_BIN_DIR", binaries)
+            .env("PODWIRE_PEERS", peers::default_folder());
         return finish(again.current_dir(root), "matrix");
     }
     let only = words.first().copied().filter(|word| *word != "all" && !word.is_empty());

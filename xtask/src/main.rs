@@ -2,7 +2,13 @@
 //! `peers` builds the real peers, `vm` runs tests under another kernel.
 //!
 //! Not part of the product: nothing here is linked into `podwire`.
-#![allow(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods, missing_docs, unreachable_pub)]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    missing_docs,
+    unreachable_pub
+)]
 
 mod build;
 mod demo;

@@ -82,9 +82,14 @@ fn table(rows: &[(Cell, String, bool)]) -> String {
     let mut text = String::from(
         "# The swap matrix\n\nOne scenario (two pods, a talk between them, exec, logs, delete, nothing left) with each participant ours or\nupstream's (Kubernetes 1.36.4, etcd 3.6.13, containerd 2.4.2, runc 1.3.6, CNI plugins 1.9.1). Written by `make matrix`;\n`make matrix ALL=1` runs all 32. The last column is the time from `kubectl apply` until both pods are Ready.\n\n",
     );
-    text.push_str(&format!("| {} | both pods Ready |\n|{}---|\n", AXES.join(" | "), "---|".repeat(AXES.len())));
+    text.push_str(&format!(
+        "| {} | both pods Ready |\n|{}---|\n",
+        AXES.join(" | "),
+        "---|".repeat(AXES.len())
+    ));
     for (cell, said, _) in rows {
-        let cells: Vec<&str> = AXES.iter().map(|axis| if cell.ours(axis) { "ours" } else { "upstream" }).collect();
+        let cells: Vec<&str> =
+            AXES.iter().map(|axis| if cell.ours(axis) { "ours" } else { "upstream" }).collect();
         text.push_str(&format!("| {} | {said} |\n", cells.join(" | ")));
     }
     text
@@ -116,7 +121,11 @@ impl Api {
         match self {
             Api::Ours(api, _) => Ok(api.serving()),
             Api::Upstream(control) => {
-                let (cert, key) = control.authority.issue("node1", "/O=system:nodes/CN=system:node:node1", "DNS:node1,IP:10.76.0.1")?;
+                let (cert, key) = control.authority.issue(
+                    "node1",
+                    "/O=system:nodes/CN=system:node:node1",
+                    "DNS:node1,IP:10.76.0.1",
+                )?;
                 Ok(Serving { cert, key, client_ca: control.authority.certificate() })
             }
         }
@@ -139,7 +148,10 @@ impl Runtime {
         }
         let containerd = upstream::containerd(folder, conf_dir, plugins)?;
         upstream::containerd_import(&containerd, &app)?;
-        upstream::containerd_import(&containerd, &upstream::image_archive(folder, "localhost/pause:latest", "pause")?)?;
+        upstream::containerd_import(
+            &containerd,
+            &upstream::image_archive(folder, "localhost/pause:latest", "pause")?,
+        )?;
         Ok(Runtime::Upstream(containerd))
     }
 
@@ -183,7 +195,13 @@ fn scenario(cell: Cell) -> Result<Duration> {
     let kubelet = if cell.ours("kubelet") {
         parts::kubelet(&at("kubelet"), &api.kubeconfig("node1"), runtime.socket(), cgroup.path(), &serving)?
     } else {
-        upstream::kubelet(&at("kubelet"), &api.kubeconfig("node1"), runtime.socket(), cgroup.path(), Some(&serving))?
+        upstream::kubelet(
+            &at("kubelet"),
+            &api.kubeconfig("node1"),
+            runtime.socket(),
+            cgroup.path(),
+            Some(&serving),
+        )?
     };
     let kubectl = Kubectl { kubeconfig: api.kubeconfig("admin"), folder: folder.path().to_owned() };
     let walked = walk(&kubectl, &ipam);
@@ -227,18 +245,24 @@ spec:
 fn walk(kubectl: &Kubectl, ipam: &Path) -> Result<Duration> {
     let patience = Duration::from_secs(60);
     eventually("the node is Ready", patience, || {
-        kubectl.run(&["wait", "--for=condition=Ready", "node/node1", "--timeout=1s"]).map_err(|error| format!("{error:#}"))
+        kubectl
+            .run(&["wait", "--for=condition=Ready", "node/node1", "--timeout=1s"])
+            .map_err(|error| format!("{error:#}"))
     })?;
     // Our API server admits pods once the default service account is there.
     let manifest = kubectl.folder.join("pods.yaml");
     fs::write(&manifest, PODS)?;
     let manifest = manifest.display().to_string();
     let begun = Instant::now();
-    eventually("the pods are admitted", patience, || kubectl.run(&["apply", "-f", &manifest]).map_err(|error| format!("{error:#}")))?;
-    kubectl.run(&["wait", "--for=condition=Ready", "pod/web", "pod/client", "--timeout=60s"]).map_err(|error| {
-        let events = kubectl.run(&["get", "events"]).unwrap_or_default();
-        error.context(events)
+    eventually("the pods are admitted", patience, || {
+        kubectl.run(&["apply", "-f", &manifest]).map_err(|error| format!("{error:#}"))
     })?;
+    kubectl.run(&["wait", "--for=condition=Ready", "pod/web", "pod/client", "--timeout=60s"]).map_err(
+        |error| {
+            let events = kubectl.run(&["get", "events"]).unwrap_or_default();
+            error.context(events)
+        },
+    )?;
     let took = begun.elapsed();
     let address = kubectl.run(&["get", "pod", "web", "-o", "jsonpath={.status.podIP}"])?;
     let answer = kubectl.run(&["exec", "client", "--", "/pod-app", "get", &format!("http://{address}/")])?;

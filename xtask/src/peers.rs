@@ -62,7 +62,11 @@ const PROGRAMS: &[Program] = &[
     Program {
         tags: "no_btrfs",
         ldflags: CONTAINERD_VERSION,
-        ..go("containerd-shim-runc-v2", "containerd", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2")
+        ..go(
+            "containerd-shim-runc-v2",
+            "containerd",
+            "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+        )
     },
     Program {
         tags: "no_btrfs",
@@ -91,7 +95,9 @@ const PROGRAMS: &[Program] = &[
 /// Builds what `words` name (nothing: everything; `smoke`: the quick ones) into `folder`.
 pub fn run(root: &Path, folder: &Path, words: &[&str]) -> Result<()> {
     if Command::new("go").arg("version").output().is_err() {
-        bail!("Go is needed to build the peers; install Go 1.26 or newer (on Debian: apt-get install golang-go)");
+        bail!(
+            "Go is needed to build the peers; install Go 1.26 or newer (on Debian: apt-get install golang-go)"
+        );
     }
     let chosen: Vec<&Program> = PROGRAMS
         .iter()
@@ -115,14 +121,18 @@ fn build(root: &Path, folder: &Path, program: &Program) -> Result<()> {
     let module = root.join("tests/peers").join(program.module);
     let target = folder.join(program.name);
     let stamp = folder.join(format!("{}.stamp", program.name));
-    let wanted = format!("{}\n{}\n{}", program.tags, program.ldflags, fs::read_to_string(module.join("go.sum"))?);
+    let wanted =
+        format!("{}\n{}\n{}", program.tags, program.ldflags, fs::read_to_string(module.join("go.sum"))?);
     if target.exists() && fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
         return Ok(());
     }
     println!("peers: building {} ...", program.name);
     let begun = Instant::now();
     let mut command = Command::new("go");
-    command.current_dir(&module).env("CGO_ENABLED", if program.cgo { "1" } else { "0" }).env("GOFLAGS", "-mod=mod");
+    command
+        .current_dir(&module)
+        .env("CGO_ENABLED", if program.cgo { "1" } else { "0" })
+        .env("GOFLAGS", "-mod=mod");
     if program.test {
         command.args(["test", "-c"]);
     } else {

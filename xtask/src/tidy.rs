@@ -15,7 +15,17 @@ const EDGES: &[(&str, &[&str])] = &[
     ("podwire-apiserver", &["podwire-store", "podwire-api", "podwire-wire"]),
     ("podwire-scheduler", &["podwire-api"]),
     ("podwire-controllers", &["podwire-api"]),
-    ("podwire-runtime", &["podwire-container", "podwire-image", "podwire-cni-lib", "podwire-nri", "podwire-wire", "podwire-linux"]),
+    (
+        "podwire-runtime",
+        &[
+            "podwire-container",
+            "podwire-image",
+            "podwire-cni-lib",
+            "podwire-nri",
+            "podwire-wire",
+            "podwire-linux",
+        ],
+    ),
     ("podwire-kubelet", &["podwire-api", "podwire-wire", "podwire-linux"]),
     ("podwire-container", &["podwire-linux"]),
     ("podwire-cni-lib", &["podwire-linux"]),
@@ -79,7 +89,10 @@ fn manifests(root: &Path) -> Result<Vec<PathBuf>> {
 fn check_edges(root: &Path, manifest: &Path, breaches: &mut Vec<String>) -> Result<()> {
     let text = fs::read_to_string(manifest)?;
     let shown = shown(root, manifest);
-    let name = text.lines().find_map(|line| line.strip_prefix("name = ")).map(|name| name.trim_matches('"').to_owned());
+    let name = text
+        .lines()
+        .find_map(|line| line.strip_prefix("name = "))
+        .map(|name| name.trim_matches('"').to_owned());
     let Some(name) = name else { bail!("{shown}: no package name") };
     if name == ROOT {
         return Ok(());
@@ -113,16 +126,20 @@ fn check_edges(root: &Path, manifest: &Path, breaches: &mut Vec<String>) -> Resu
 
 fn sources(root: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    let mut folders: Vec<PathBuf> = ["podwire", "podwire-cni", "control", "node", "base", "tests", "bench", "xtask", "fuzz"]
-        .iter()
-        .map(|folder| root.join(folder))
-        .filter(|folder| folder.exists())
-        .collect();
+    let mut folders: Vec<PathBuf> =
+        ["podwire", "podwire-cni", "control", "node", "base", "tests", "bench", "xtask", "fuzz"]
+            .iter()
+            .map(|folder| root.join(folder))
+            .filter(|folder| folder.exists())
+            .collect();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder)? {
             let path = entry?.path();
             if path.is_dir() {
-                if path.file_name().is_some_and(|name| name != "target" && name != "corpus" && name != "artifacts") {
+                if path
+                    .file_name()
+                    .is_some_and(|name| name != "target" && name != "corpus" && name != "artifacts")
+                {
                     folders.push(path);
                 }
             } else if path.extension().is_some_and(|extension| extension == "rs") {
@@ -149,7 +166,11 @@ fn check_source(root: &Path, file: &Path, breaches: &mut Vec<String>) -> Result<
     }
     let generated = shown.contains("/gen/") || text.lines().take(3).any(|line| line.contains("Generated"));
     let production = text.split("#[cfg(test)]").next().unwrap_or_default().lines().count();
-    if production > 800 && !generated && !shown.contains("/tests") && !LONG.iter().any(|(path, _)| *path == shown) {
+    if production > 800
+        && !generated
+        && !shown.contains("/tests")
+        && !LONG.iter().any(|(path, _)| *path == shown)
+    {
         breaches.push(format!("{shown}: {production} lines; split it or say why in tidy's list"));
     }
     let raw = RAW.iter().any(|home| shown.starts_with(home));
@@ -159,13 +180,20 @@ fn check_source(root: &Path, file: &Path, breaches: &mut Vec<String>) -> Result<
         if code.contains("#[ignore") {
             breaches.push(format!("{}: no test is ignored", here()));
         }
-        if !raw && !shown.starts_with("base/testkit") && (code.contains("unsafe {") || code.contains("unsafe fn") || code.contains("unsafe impl")) {
+        if !raw
+            && !shown.starts_with("base/testkit")
+            && (code.contains("unsafe {") || code.contains("unsafe fn") || code.contains("unsafe impl"))
+        {
             breaches.push(format!("{}: unsafe belongs in base/linux or node/container", here()));
         }
         if line.contains("TODO") || line.contains("FIXME") {
             breaches.push(format!("{}: a TODO needs an issue, not a comment", here()));
         }
-        if shown.ends_with("plan.rs") && ["async ", "std::fs", "fs::", "Instant::now", "SystemTime::now"].iter().any(|word| code.contains(word)) {
+        if shown.ends_with("plan.rs")
+            && ["async ", "std::fs", "fs::", "Instant::now", "SystemTime::now"]
+                .iter()
+                .any(|word| code.contains(word))
+        {
             breaches.push(format!("{}: a planner has no I/O, no async, no clock", here()));
         }
     }
@@ -190,7 +218,8 @@ fn check_ledger(root: &Path, breaches: &mut Vec<String>) -> Result<()> {
         if !cells.contains(&"done") {
             continue;
         }
-        let tests: Vec<&str> = line.split('`').skip(1).step_by(2).filter(|word| names.contains_key(*word)).collect();
+        let tests: Vec<&str> =
+            line.split('`').skip(1).step_by(2).filter(|word| names.contains_key(*word)).collect();
         if tests.is_empty() {
             breaches.push(format!("docs/compat.md:{}: marked done but names no test that exists", at + 1));
         }

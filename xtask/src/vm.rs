@@ -14,8 +14,29 @@ use anyhow::{Context, Result, bail};
 
 /// Kernel modules a node needs, loaded by the init in this order (dependencies follow by themselves).
 const MODULES: &[&str] = &[
-    "overlay", "veth", "bridge", "macvlan", "dummy", "8021q", "ipvlan", "vrf", "nf_tables", "nft_chain_nat", "nft_nat",
-    "nft_masq", "nft_ct", "nft_fib_inet", "nft_fib_ipv4", "nft_fib_ipv6", "nf_conntrack", "br_netfilter", "sch_tbf", "ifb", "act_mirred", "cls_u32", "sch_ingress",
+    "overlay",
+    "veth",
+    "bridge",
+    "macvlan",
+    "dummy",
+    "8021q",
+    "ipvlan",
+    "vrf",
+    "nf_tables",
+    "nft_chain_nat",
+    "nft_nat",
+    "nft_masq",
+    "nft_ct",
+    "nft_fib_inet",
+    "nft_fib_ipv4",
+    "nft_fib_ipv6",
+    "nf_conntrack",
+    "br_netfilter",
+    "sch_tbf",
+    "ifb",
+    "act_mirred",
+    "cls_u32",
+    "sch_ingress",
 ];
 
 /// Whole-binary tests that run inside the machine.
@@ -42,8 +63,11 @@ fn kernel(cache: &Path) -> Result<Kernel> {
     let folder = cache.join("kernel");
     if !folder.join("ok").exists() {
         let listed = output(Command::new("apt-cache").args(["pkgnames", "linux-image-6.12"]))?;
-        let mut names: Vec<&str> = listed.lines().filter(|name| name.ends_with("+deb12-cloud-amd64")).collect();
-        names.sort_by_key(|name| name.split(['.', '+', '-']).filter_map(|part| part.parse::<u32>().ok()).collect::<Vec<_>>());
+        let mut names: Vec<&str> =
+            listed.lines().filter(|name| name.ends_with("+deb12-cloud-amd64")).collect();
+        names.sort_by_key(|name| {
+            name.split(['.', '+', '-']).filter_map(|part| part.parse::<u32>().ok()).collect::<Vec<_>>()
+        });
         let Some(name) = names.last() else {
             bail!("no linux-image-6.12 cloud kernel is known to apt; run apt-get update")
         };
@@ -59,7 +83,11 @@ fn kernel(cache: &Path) -> Result<Kernel> {
         fs::write(folder.join("ok"), name)?;
     }
     let image = first(&folder.join("boot"), |file| file.starts_with("vmlinuz"))?;
-    let top = if folder.join("usr/lib/modules").exists() { folder.join("usr/lib/modules") } else { folder.join("lib/modules") };
+    let top = if folder.join("usr/lib/modules").exists() {
+        folder.join("usr/lib/modules")
+    } else {
+        folder.join("lib/modules")
+    };
     let modules = first(&top, |_| true)?;
     let release = modules.file_name().context("no release")?.display().to_string();
     if !modules.join("modules.dep").exists() {
@@ -101,7 +129,8 @@ fn initramfs(cache: &Path, kernel: &Kernel, binaries: &[PathBuf], test: &Path) -
     if tree.exists() {
         fs::remove_dir_all(&tree)?;
     }
-    for folder in ["bin", "dev", "proc", "sys", "tmp", "run", "etc", "var/lib", "modules", "podwire", "lib64"] {
+    for folder in ["bin", "dev", "proc", "sys", "tmp", "run", "etc", "var/lib", "modules", "podwire", "lib64"]
+    {
         fs::create_dir_all(tree.join(folder))?;
     }
     fs::copy("/bin/busybox", tree.join("bin/busybox")).context("copy busybox (package busybox-static)")?;
@@ -182,7 +211,18 @@ fn boot(kernel: &Path, initramfs: &Path) -> Result<()> {
     println!("vm: booting");
     let mut machine = Command::new("timeout")
         .args(["--kill-after=5", "600", "qemu-system-x86_64"])
-        .args(["-machine", "q35,accel=tcg", "-cpu", "max", "-m", "2048", "-nographic", "-no-reboot", "-nic", "none"])
+        .args([
+            "-machine",
+            "q35,accel=tcg",
+            "-cpu",
+            "max",
+            "-m",
+            "2048",
+            "-nographic",
+            "-no-reboot",
+            "-nic",
+            "none",
+        ])
         .arg("-kernel")
         .arg(kernel)
         .arg("-initrd")

@@ -3,7 +3,11 @@
 use std::time::{Duration, Instant};
 
 /// Calls `probe` until it answers Ok or `within` has passed; then fails with the last reason.
-pub fn eventually<T>(what: &str, within: Duration, mut probe: impl FnMut() -> Result<T, String>) -> anyhow::Result<T> {
+pub fn eventually<T>(
+    what: &str,
+    within: Duration,
+    mut probe: impl FnMut() -> Result<T, String>,
+) -> anyhow::Result<T> {
     let deadline = Instant::now() + within;
     let mut pause = Duration::from_millis(2);
     loop {

@@ -151,14 +151,25 @@ impl Node {
     pub fn import_app(&self) -> Result<()> {
         let archive = self.data_dir.join("pod-app.tar");
         let app = self.binary("pod-app")?;
-        let text = self.podwire(["image", "build", "--name", "localhost/pod-app:latest", "--output"].iter().map(OsStr::new).chain([
-            archive.as_os_str(),
-            OsStr::new("--entrypoint"),
-            OsStr::new("/pod-app"),
-            app.as_os_str(),
-        ]))?;
+        let text = self.podwire(
+            ["image", "build", "--name", "localhost/pod-app:latest", "--output"]
+                .iter()
+                .map(OsStr::new)
+                .chain([
+                    archive.as_os_str(),
+                    OsStr::new("--entrypoint"),
+                    OsStr::new("/pod-app"),
+                    app.as_os_str(),
+                ]),
+        )?;
         drop(text);
-        self.podwire([OsStr::new("image"), OsStr::new("import"), OsStr::new("--data-dir"), self.data_dir.as_os_str(), archive.as_os_str()])?;
+        self.podwire([
+            OsStr::new("image"),
+            OsStr::new("import"),
+            OsStr::new("--data-dir"),
+            self.data_dir.as_os_str(),
+            archive.as_os_str(),
+        ])?;
         fs::remove_file(archive)?;
         Ok(())
     }
@@ -259,7 +270,8 @@ impl Node {
 
     /// The names that belong to this node.
     pub fn names(&self) -> Result<residue::Names> {
-        let text = self.podwire([OsStr::new("instance"), OsStr::new("--data-dir"), self.data_dir.as_os_str()])?;
+        let text =
+            self.podwire([OsStr::new("instance"), OsStr::new("--data-dir"), self.data_dir.as_os_str()])?;
         let value: Value = serde_json::from_str(&text)?;
         let field = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
         Ok(residue::Names {

@@ -29,10 +29,17 @@ impl Api {
     /// Starts it below `folder` with credentials for `node1`.
     pub fn start(folder: &Path) -> Result<Api> {
         let mut command = podwire();
-        command.arg("apiserver").arg("--data-dir").arg(folder).args(["--issue-node", "node1", "--secure-port", "6443"]);
+        command.arg("apiserver").arg("--data-dir").arg(folder).args([
+            "--issue-node",
+            "node1",
+            "--secure-port",
+            "6443",
+        ]);
         let kubeconfig = folder.join("node1.key");
         let peer = Peer::start("podwire-apiserver", folder, &mut command)?
-            .until("wrote its credentials", || if kubeconfig.exists() { Ok(()) } else { Err("no credentials yet".to_owned()) })?;
+            .until("wrote its credentials", || {
+                if kubeconfig.exists() { Ok(()) } else { Err("no credentials yet".to_owned()) }
+            })?;
         Ok(Api { peer, folder: folder.to_owned() })
     }
 
@@ -58,11 +65,21 @@ pub fn scheduler(folder: &Path, kubeconfig: &Path) -> Result<Peer> {
 
 /// Starts our controllers.
 pub fn controllers(folder: &Path, kubeconfig: &Path) -> Result<Peer> {
-    Peer::start("podwire-controllers", folder, podwire().arg("controllers").arg("--kubeconfig").arg(kubeconfig))
+    Peer::start(
+        "podwire-controllers",
+        folder,
+        podwire().arg("controllers").arg("--kubeconfig").arg(kubeconfig),
+    )
 }
 
 /// Starts our kubelet on the runtime at `socket`.
-pub fn kubelet(folder: &Path, kubeconfig: &Path, socket: &Path, cgroup_root: &str, serving: &Serving) -> Result<Peer> {
+pub fn kubelet(
+    folder: &Path,
+    kubeconfig: &Path,
+    socket: &Path,
+    cgroup_root: &str,
+    serving: &Serving,
+) -> Result<Peer> {
     let mut command = podwire();
     command
         .args(["kubelet", "--hostname-override", "node1", "--port", "10250", "--node-ip", NODE_ADDRESS])
@@ -100,14 +117,16 @@ impl Runtime {
         let mut command = podwire();
         command.arg("runtime").arg("--data-dir").arg(folder).arg("--listen").arg(&socket);
         command.arg("--cni-conf-dir").arg(conf_dir).arg("--cni-bin-dir").arg(bin_dir);
-        let peer = Peer::start("podwire-runtime", folder, &mut command)?
-            .until("answers", || UnixStream::connect(&socket).map(|_| ()).map_err(|error| error.to_string()))?;
+        let peer = Peer::start("podwire-runtime", folder, &mut command)?.until("answers", || {
+            UnixStream::connect(&socket).map(|_| ()).map_err(|error| error.to_string())
+        })?;
         Ok(Runtime { socket, peer: Some(peer), folder: folder.to_owned() })
     }
 
     /// Loads an image archive.
     pub fn import(&self, archive: &Path) -> Result<()> {
-        let done = podwire().args(["image", "import", "--data-dir"]).arg(&self.folder).arg(archive).output()?;
+        let done =
+            podwire().args(["image", "import", "--data-dir"]).arg(&self.folder).arg(archive).output()?;
         if !done.status.success() {
             bail!("image import: {}", String::from_utf8_lossy(&done.stderr));
         }
@@ -127,7 +146,18 @@ impl Drop for Runtime {
 pub fn plugins(folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder)?;
     let program = bin_dir().join("podwire-cni");
-    for name in ["bridge", "ptp", "loopback", "host-local", "static", "portmap", "bandwidth", "firewall", "tuning", "macvlan"] {
+    for name in [
+        "bridge",
+        "ptp",
+        "loopback",
+        "host-local",
+        "static",
+        "portmap",
+        "bandwidth",
+        "firewall",
+        "tuning",
+        "macvlan",
+    ] {
         let link = folder.join(name);
         if !link.exists() {
             std::os::unix::fs::symlink(&program, &link).with_context(|| format!("link {link:?}"))?;

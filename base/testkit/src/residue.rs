@@ -60,7 +60,11 @@ fn links(found: &mut Vec<String>, ours: impl Fn(&str) -> bool) {
 
 /// Links that are ports of some other node's bridge: not ours to count.
 fn ports_of_others(bridge: &str) -> Vec<String> {
-    let listed = std::process::Command::new("ip").args(["-o", "link"]).output().map(|done| done.stdout).unwrap_or_default();
+    let listed = std::process::Command::new("ip")
+        .args(["-o", "link"])
+        .output()
+        .map(|done| done.stdout)
+        .unwrap_or_default();
     let mut others = Vec::new();
     for line in String::from_utf8_lossy(&listed).lines() {
         let mut words = line.split_whitespace();
@@ -85,7 +89,8 @@ fn mounts(names: &Names, found: &mut Vec<String>) {
 fn cgroup_roots(names: &Names) -> Vec<PathBuf> {
     let relative = names.cgroup_root.trim_start_matches('/');
     let mut hierarchies = vec![PathBuf::from("/sys/fs/cgroup")];
-    hierarchies.extend(fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path()));
+    hierarchies
+        .extend(fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path()));
     hierarchies.into_iter().map(|top| top.join(relative)).filter(|path| path.is_dir()).collect()
 }
 
@@ -139,7 +144,14 @@ pub fn reservations(names: &Names, found: &mut Vec<String>) {
             let path = entry.path();
             if path.is_dir() {
                 folders.push(path);
-            } else if entry.file_name().display().to_string().replace('_', ":").parse::<std::net::IpAddr>().is_ok() {
+            } else if entry
+                .file_name()
+                .display()
+                .to_string()
+                .replace('_', ":")
+                .parse::<std::net::IpAddr>()
+                .is_ok()
+            {
                 found.push(format!("reservation {}", path.display()));
             }
         }
@@ -148,7 +160,14 @@ pub fn reservations(names: &Names, found: &mut Vec<String>) {
 
 /// Files that belong to one pod or container only.
 fn pod_files(names: &Names, found: &mut Vec<String>) {
-    for folder in ["kubelet/pods", "logs", "images/snapshots", "runtime/sandboxes", "runtime/containers", "cni/cache/results"] {
+    for folder in [
+        "kubelet/pods",
+        "logs",
+        "images/snapshots",
+        "runtime/sandboxes",
+        "runtime/containers",
+        "cni/cache/results",
+    ] {
         for entry in fs::read_dir(names.data_dir.join(folder)).into_iter().flatten().flatten() {
             found.push(format!("file {}", entry.path().display()));
         }

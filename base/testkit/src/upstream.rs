@@ -130,7 +130,19 @@ impl Authority {
     fn make(folder: &Path) -> Result<Authority> {
         fs::create_dir_all(folder)?;
         run(Command::new("openssl").current_dir(folder).args([
-            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.crt", "-days", "2", "-subj", "/CN=test-ca",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-keyout",
+            "ca.key",
+            "-out",
+            "ca.crt",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=test-ca",
         ]))?;
         Ok(Authority { folder: folder.to_owned() })
     }
@@ -151,7 +163,22 @@ impl Authority {
         fs::write(&extensions, format!("extendedKeyUsage=serverAuth,clientAuth\n{alternative}"))?;
         run(Command::new("openssl")
             .current_dir(&self.folder)
-            .args(["x509", "-req", "-in", &request, "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-out", &cert, "-days", "2", "-extfile"])
+            .args([
+                "x509",
+                "-req",
+                "-in",
+                &request,
+                "-CA",
+                "ca.crt",
+                "-CAkey",
+                "ca.key",
+                "-CAcreateserial",
+                "-out",
+                &cert,
+                "-days",
+                "2",
+                "-extfile",
+            ])
             .arg(&extensions))?;
         Ok((self.folder.join(cert), self.folder.join(key)))
     }
@@ -179,7 +206,8 @@ pub fn control_plane(folder: &Path) -> Result<ControlPlane> {
     fs::write(&tokens, format!("{TOKEN},admin,admin,\"system:masters\"\n"))?;
     let flag = |name: &str, path: &Path| format!("--{name}={}", path.display());
     let authority = Authority::make(&folder.join("kubelet-pki"))?;
-    let (client_cert, client_key) = authority.issue("apiserver", "/O=system:masters/CN=kube-apiserver-kubelet-client", "")?;
+    let (client_cert, client_key) =
+        authority.issue("apiserver", "/O=system:masters/CN=kube-apiserver-kubelet-client", "")?;
     let api = Peer::start(
         "kube-apiserver",
         folder,
@@ -230,9 +258,11 @@ pub fn scheduler(folder: &Path, kubeconfig: &Path) -> Result<Peer> {
     Peer::start(
         "kube-scheduler",
         folder,
-        Command::new(peer("kube-scheduler")?)
-            .arg(format!("--kubeconfig={}", kubeconfig.display()))
-            .args(["--authentication-tolerate-lookup-failure=true", "--leader-elect=false", "--bind-address=127.0.0.1"]),
+        Command::new(peer("kube-scheduler")?).arg(format!("--kubeconfig={}", kubeconfig.display())).args([
+            "--authentication-tolerate-lookup-failure=true",
+            "--leader-elect=false",
+            "--bind-address=127.0.0.1",
+        ]),
     )?
     .until("answers", || connects(10259))
 }
@@ -260,8 +290,12 @@ pub fn containerd(folder: &Path, conf_dir: &Path, bin_dir: &Path) -> Result<Cont
     fs::write(&config, text)?;
     let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", peers.display());
     let ready = socket.clone();
-    let peer = Peer::start("containerd", folder, Command::new(peers.join("containerd")).arg("--config").arg(&config).env("PATH", path))?
-        .until("answers", || UnixStream::connect(&ready).map(|_| ()).map_err(|error| error.to_string()))?;
+    let peer = Peer::start(
+        "containerd",
+        folder,
+        Command::new(peers.join("containerd")).arg("--config").arg(&config).env("PATH", path),
+    )?
+    .until("answers", || UnixStream::connect(&ready).map(|_| ()).map_err(|error| error.to_string()))?;
     Ok(Containerd { socket, peer })
 }
 
@@ -282,7 +316,11 @@ sandbox = "localhost/pause:latest"
 
 /// Loads an image archive into containerd's CRI namespace.
 pub fn containerd_import(containerd: &Containerd, archive: &Path) -> Result<()> {
-    run(Command::new(peer("ctr")?).arg("--address").arg(&containerd.socket).args(["-n", "k8s.io", "images", "import"]).arg(archive))
+    run(Command::new(peer("ctr")?)
+        .arg("--address")
+        .arg(&containerd.socket)
+        .args(["-n", "k8s.io", "images", "import"])
+        .arg(archive))
 }
 
 /// What a kubelet shows to those who call it, and whom it lets in.
@@ -296,14 +334,29 @@ pub struct Serving {
 }
 
 /// Starts the kubelet for the API server that `kubeconfig` names, on the runtime at `socket`.
-pub fn kubelet(folder: &Path, kubeconfig: &Path, socket: &Path, cgroup_root: &str, serving: Option<&Serving>) -> Result<Peer> {
+pub fn kubelet(
+    folder: &Path,
+    kubeconfig: &Path,
+    socket: &Path,
+    cgroup_root: &str,
+    serving: Option<&Serving>,
+) -> Result<Peer> {
     fs::create_dir_all(folder)?;
     let config = folder.join("kubelet.yaml");
     let tls = serving.map_or(String::new(), |serving| {
         format!("tlsCertFile: {:?}\ntlsPrivateKeyFile: {:?}\n", serving.cert, serving.key)
     });
-    let clients = serving.map_or(String::new(), |serving| format!(", x509: {{clientCAFile: {:?}}}", serving.client_ca));
-    fs::write(&config, KUBELET.replace("@ROOT@", &folder.display().to_string()).replace("@SOCKET@", &socket.display().to_string()).replace("@CGROUP@", cgroup_root).replace("@CLIENTS@", &clients) + &tls)?;
+    let clients =
+        serving.map_or(String::new(), |serving| format!(", x509: {{clientCAFile: {:?}}}", serving.client_ca));
+    fs::write(
+        &config,
+        KUBELET
+            .replace("@ROOT@", &folder.display().to_string())
+            .replace("@SOCKET@", &socket.display().to_string())
+            .replace("@CGROUP@", cgroup_root)
+            .replace("@CLIENTS@", &clients)
+            + &tls,
+    )?;
     Peer::start(
         "kubelet",
         folder,

@@ -78,7 +78,8 @@ async fn delete_one(
     let body = ("application/json", serde_json::to_vec(&options)?);
     match session.send(Method::DELETE, &item, Some(body), "application/json").await {
         Ok(answer) => {
-            let place = if resource.is_namespaced() { format!(" from {namespace} namespace") } else { String::new() };
+            let place =
+                if resource.is_namespaced() { format!(" from {namespace} namespace") } else { String::new() };
             out(&format!("{} \"{name}\" deleted{place}", resource.printed()));
             let uid = answer["metadata"]["uid"].as_str().or(answer["details"]["uid"].as_str());
             Ok(Some(uid.unwrap_or_default().to_owned()))
@@ -89,7 +90,13 @@ async fn delete_one(
 }
 
 /// Returns when the object with `uid` no longer exists, by a watch.
-async fn until_gone(session: &Session, resource: &Resource, namespace: &str, name: &str, uid: &str) -> Result<()> {
+async fn until_gone(
+    session: &Session,
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+) -> Result<()> {
     let collection = resource.collection(Some(namespace));
     let selector = escape(&format!("metadata.name={name}"));
     let list = session.get_json(&format!("{collection}?fieldSelector={selector}")).await?;
@@ -99,7 +106,8 @@ async fn until_gone(session: &Session, resource: &Resource, namespace: &str, nam
     }
     let version = list["metadata"]["resourceVersion"].as_str().unwrap_or("0");
     let path = format!("{collection}?watch=true&fieldSelector={selector}&resourceVersion={version}");
-    let stream = session.client.request_stream(request(Method::GET, &path, None, "application/json")?).await?;
+    let stream =
+        session.client.request_stream(request(Method::GET, &path, None, "application/json")?).await?;
     let stream = std::pin::pin!(stream);
     let mut lines = stream.lines();
     while let Some(line) = lines.try_next().await.context("watch")? {

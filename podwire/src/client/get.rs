@@ -22,9 +22,15 @@ pub async fn get(args: &GetArgs, out: &mut dyn FnMut(&str)) -> Result<()> {
         let scope = (!args.all_namespaces).then_some(session.namespace.as_str());
         let collection = resource.collection(scope);
         match args.output.as_deref() {
-            None | Some("wide") => print_table(&session, args, &resource, &collection, &names, several, out).await?,
-            Some("yaml" | "json" | "name") => print_objects(&session, args, &resource, &collection, &names, out).await?,
-            Some(other) => bail!("error: unable to match a printer suitable for the output format \"{other}\", allowed formats are: json,name,wide,yaml"),
+            None | Some("wide") => {
+                print_table(&session, args, &resource, &collection, &names, several, out).await?
+            }
+            Some("yaml" | "json" | "name") => {
+                print_objects(&session, args, &resource, &collection, &names, out).await?
+            }
+            Some(other) => bail!(
+                "error: unable to match a printer suitable for the output format \"{other}\", allowed formats are: json,name,wide,yaml"
+            ),
         }
     }
     Ok(())
@@ -91,7 +97,9 @@ pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {
         match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => escaped.push(char::from(byte)),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                escaped.push(char::from(byte))
+            }
             other => escaped.push_str(&format!("%{other:02X}")),
         }
     }

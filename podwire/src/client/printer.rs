@@ -22,8 +22,10 @@ pub fn table(table: &Value, shape: Shape) -> String {
         .collect();
     let mut lines: Vec<Vec<String>> = Vec::new();
     if !shape.bare {
-        let mut header: Vec<String> =
-            shown.iter().map(|&at| definitions[at]["name"].as_str().unwrap_or_default().to_uppercase()).collect();
+        let mut header: Vec<String> = shown
+            .iter()
+            .map(|&at| definitions[at]["name"].as_str().unwrap_or_default().to_uppercase())
+            .collect();
         if shape.namespaces {
             header.insert(0, "NAMESPACE".to_owned());
         }
@@ -43,7 +45,9 @@ pub fn table(table: &Value, shape: Shape) -> String {
 pub fn columns(lines: &[Vec<String>]) -> String {
     let count = lines.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..count)
-        .map(|at| lines.iter().filter_map(|line| line.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0))
+        .map(|at| {
+            lines.iter().filter_map(|line| line.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        })
         .collect();
     let mut text = String::new();
     for line in lines {
@@ -80,6 +84,9 @@ mod tests {
         });
         assert_eq!(table(&server, Shape::default()), "NAME   READY\nweb    1/1\n");
         let wide = Shape { wide: true, namespaces: true, bare: false };
-        assert_eq!(table(&server, wide), "NAMESPACE   NAME   READY   IP\ndefault     web    1/1     10.0.0.2\n");
+        assert_eq!(
+            table(&server, wide),
+            "NAMESPACE   NAME   READY   IP\ndefault     web    1/1     10.0.0.2\n"
+        );
     }
 }

@@ -25,7 +25,11 @@ pub struct Resource {
 impl Resource {
     /// `pod`, or `deployment.apps` outside the core group.
     pub fn printed(&self) -> String {
-        if self.group.is_empty() { self.singular.clone() } else { format!("{}.{}", self.singular, self.group) }
+        if self.group.is_empty() {
+            self.singular.clone()
+        } else {
+            format!("{}.{}", self.singular, self.group)
+        }
     }
 
     /// Whether objects of it live in a namespace.
@@ -104,17 +108,24 @@ pub async fn targets(session: &Session, words: &[String]) -> Result<Vec<(Resourc
         let mut found: Vec<(Resource, Vec<String>)> = Vec::new();
         for word in words {
             let Some((kind, name)) = word.split_once('/') else {
-                bail!("error: there is no need to specify a resource type as a separate argument when passing arguments in resource/name form");
+                bail!(
+                    "error: there is no need to specify a resource type as a separate argument when passing arguments in resource/name form"
+                );
             };
             let resource = named(session, kind).await?;
-            match found.iter_mut().find(|(known, _)| known.plural == resource.plural && known.group == resource.group) {
+            match found
+                .iter_mut()
+                .find(|(known, _)| known.plural == resource.plural && known.group == resource.group)
+            {
                 Some((_, names)) => names.push(name.to_owned()),
                 None => found.push((resource, vec![name.to_owned()])),
             }
         }
         return Ok(found);
     }
-    let Some((kinds, names)) = words.split_first() else { bail!("error: you must specify the type of resource") };
+    let Some((kinds, names)) = words.split_first() else {
+        bail!("error: you must specify the type of resource")
+    };
     let mut found = Vec::new();
     for kind in kinds.split(',') {
         found.push((named(session, kind).await?, names.to_vec()));

@@ -5,8 +5,16 @@ use crate::client::columns;
 
 /// The order in which the mission's diagrams name the participants.
 const ORDER: &[&str] = &[
-    "KubeCtl", "APIServer", "etcd", "Scheduler", "Kubelet", "ContainerRuntime", "CNIPlugin", "NetworkPlugin",
-    "NetworkDriver", "DevicePlugin",
+    "KubeCtl",
+    "APIServer",
+    "etcd",
+    "Scheduler",
+    "Kubelet",
+    "ContainerRuntime",
+    "CNIPlugin",
+    "NetworkPlugin",
+    "NetworkDriver",
+    "DevicePlugin",
 ];
 
 /// Who takes part, in the diagrams' order; strangers last.
@@ -78,7 +86,13 @@ fn list(arrows: &[Arrow]) -> String {
                 what.push_str(more);
             }
         }
-        lines.push(vec![shown_time(arrow.began() - start), shown_time(arrow.micros), arrow.from.clone(), to, what]);
+        lines.push(vec![
+            shown_time(arrow.began() - start),
+            shown_time(arrow.micros),
+            arrow.from.clone(),
+            to,
+            what,
+        ]);
     }
     columns(&lines)
 }
@@ -102,7 +116,14 @@ fn lanes(arrows: &[Arrow], names: &[String], lane: usize) -> String {
         }
         let (from, to) = (column(&arrow.from), column(&arrow.to));
         let took = if arrow.micros > 0 { format!(" ({})", shown_time(arrow.micros)) } else { String::new() };
-        let label = format!("{}{took}", if arrow.error.is_empty() { arrow.what.clone() } else { format!("{}: {}", arrow.what, arrow.error) });
+        let label = format!(
+            "{}{took}",
+            if arrow.error.is_empty() {
+                arrow.what.clone()
+            } else {
+                format!("{}: {}", arrow.what, arrow.error)
+            }
+        );
         let at = shown_time(arrow.began() - start);
         let mut words = row.clone();
         if arrow.is_note() {
@@ -113,7 +134,11 @@ fn lanes(arrows: &[Arrow], names: &[String], lane: usize) -> String {
             for cell in row.iter_mut().take(high).skip(low + 1) {
                 *cell = '─';
             }
-            if to > from { row[high - 1] = '▶' } else { row[low + 1] = '◀' }
+            if to > from {
+                row[high - 1] = '▶'
+            } else {
+                row[low + 1] = '◀'
+            }
             // The words stand above their arrow.
             put(&mut words, low + 2, &label.chars().collect::<Vec<_>>());
             push_line(&mut text, &at, &words);
@@ -140,12 +165,17 @@ fn push_line(text: &mut String, at: &str, row: &[char]) {
 
 /// Where the time of several pods went: one line each, one column per kind of step.
 pub fn summary(pods: &[Vec<Arrow>]) -> String {
-    let head = ["POD", "SCHEDULE", "SANDBOX", "CNI", "CREATE", "START", "RUNNING AFTER"].map(str::to_owned).to_vec();
+    let head =
+        ["POD", "SCHEDULE", "SANDBOX", "CNI", "CREATE", "START", "RUNNING AFTER"].map(str::to_owned).to_vec();
     let mut lines = vec![head];
     for arrows in pods {
         let Some(first) = arrows.first() else { continue };
         let sum = |prefix: &str, to: &str| -> String {
-            let own: Vec<u64> = arrows.iter().filter(|a| a.what.starts_with(prefix) && a.to == to).map(|a| a.micros).collect();
+            let own: Vec<u64> = arrows
+                .iter()
+                .filter(|a| a.what.starts_with(prefix) && a.to == to)
+                .map(|a| a.micros)
+                .collect();
             if own.is_empty() { "-".to_owned() } else { shown_time(own.iter().sum()) }
         };
         let until = |wanted: &dyn Fn(&Arrow) -> bool| -> String {
@@ -167,7 +197,10 @@ pub fn summary(pods: &[Vec<Arrow>]) -> String {
 /// The end of the first status PATCH after the last StartContainer: the pod is Running for everybody.
 fn last_status_before_stop(arrows: &[Arrow]) -> Option<u64> {
     let started = arrows.iter().filter(|a| a.what.starts_with("StartContainer")).map(|a| a.ended).max()?;
-    arrows.iter().find(|a| a.from == "Kubelet" && a.what.contains("/status") && a.began() >= started).map(|a| a.ended)
+    arrows
+        .iter()
+        .find(|a| a.from == "Kubelet" && a.what.contains("/status") && a.began() >= started)
+        .map(|a| a.ended)
 }
 
 #[cfg(test)]
@@ -196,7 +229,8 @@ mod tests {
     #[test]
     fn mermaid_names_participants_in_the_missions_order_and_keeps_arrows_in_time() {
         let text = mermaid(&path());
-        let order: Vec<&str> = text.lines().filter_map(|line| line.trim().strip_prefix("participant ")).collect();
+        let order: Vec<&str> =
+            text.lines().filter_map(|line| line.trim().strip_prefix("participant ")).collect();
         assert_eq!(order, ["KubeCtl", "APIServer", "Scheduler", "Kubelet", "ContainerRuntime"]);
         let first = text.find("KubeCtl->>APIServer: POST").unwrap();
         let second = text.find("Kubelet->>ContainerRuntime: RunPodSandbox").unwrap();

@@ -26,7 +26,9 @@ pub async fn serve(folder: PathBuf, ring: Ring, shutdown: CancellationToken) -> 
         };
         if let Ok((mut stream, _)) = accepted {
             let text = dump(&ring)?;
-            let sent = tokio::time::timeout(std::time::Duration::from_secs(5), stream.write_all(text.as_bytes())).await;
+            let sent =
+                tokio::time::timeout(std::time::Duration::from_secs(5), stream.write_all(text.as_bytes()))
+                    .await;
             if !matches!(sent, Ok(Ok(()))) {
                 tracing::debug!("a trace reader went away");
             }
@@ -50,7 +52,8 @@ fn dump(ring: &Ring) -> Result<String> {
 pub fn collect(folder: &Path) -> Result<Vec<Arrow>> {
     let mut arrows = Vec::new();
     let mut answered = false;
-    let entries = std::fs::read_dir(folder).with_context(|| format!("no node runs here ({folder:?}); start one with `podwire up`"))?;
+    let entries = std::fs::read_dir(folder)
+        .with_context(|| format!("no node runs here ({folder:?}); start one with `podwire up`"))?;
     for entry in entries {
         let path = entry?.path();
         if !path.to_string_lossy().ends_with(".trace.sock") {

@@ -13,14 +13,22 @@ pub fn trace(args: &TraceArgs) -> Result<String> {
         let pods: Vec<Vec<Arrow>> = newest(&arrows, count).iter().map(|uid| of_pod(&arrows, uid)).collect();
         return Ok(draw::summary(&pods));
     }
-    let Some(name) = &args.pod else { bail!("error: name a pod, as in `podwire trace pod/web`, or use --last 20") };
+    let Some(name) = &args.pod else {
+        bail!("error: name a pod, as in `podwire trace pod/web`, or use --last 20")
+    };
     let name = name.trim_start_matches("pods/").trim_start_matches("pod/");
     let namespace = args.to.namespace.as_deref().unwrap_or("default");
     let full = format!("{namespace}/{name}");
     // The newest pod of that name; earlier ones are found by their UID.
-    let uid = arrows.iter().rev().find(|arrow| arrow.pod == full || arrow.uid == name).map(|arrow| arrow.uid.clone());
+    let uid = arrows
+        .iter()
+        .rev()
+        .find(|arrow| arrow.pod == full || arrow.uid == name)
+        .map(|arrow| arrow.uid.clone());
     let Some(uid) = uid else {
-        bail!("error: no trace of pod {full:?}; the node keeps the newest some hundred pods since it was started")
+        bail!(
+            "error: no trace of pod {full:?}; the node keeps the newest some hundred pods since it was started"
+        )
     };
     let own = of_pod(&arrows, &uid);
     Ok(match args.output.as_deref() {
@@ -43,5 +51,9 @@ fn newest(arrows: &[Arrow], count: usize) -> Vec<String> {
 }
 
 fn terminal_width() -> usize {
-    rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col)).filter(|width| *width > 0).unwrap_or(160)
+    rustix::termios::tcgetwinsize(std::io::stdout())
+        .ok()
+        .map(|size| usize::from(size.ws_col))
+        .filter(|width| *width > 0)
+        .unwrap_or(160)
 }

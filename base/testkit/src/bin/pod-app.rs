@@ -65,8 +65,9 @@ fn print_file(path: &str) -> std::io::Result<()> {
 }
 
 fn list(path: &str) -> std::io::Result<()> {
-    let mut names: Vec<String> =
-        fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().display().to_string())).collect::<std::io::Result<_>>()?;
+    let mut names: Vec<String> = fs::read_dir(path)?
+        .map(|entry| Ok(entry?.file_name().display().to_string()))
+        .collect::<std::io::Result<_>>()?;
     names.sort();
     names.iter().try_for_each(|name| line(name))
 }
@@ -95,7 +96,8 @@ fn sleep(seconds: u64) {
 fn serve(port: &str) -> std::io::Result<()> {
     end_on_term();
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
-    let listener = TcpListener::bind(format!("[::]:{port}")).or_else(|_| TcpListener::bind(format!("0.0.0.0:{port}")))?;
+    let listener = TcpListener::bind(format!("[::]:{port}"))
+        .or_else(|_| TcpListener::bind(format!("0.0.0.0:{port}")))?;
     line(&format!("listening on {port}"))?;
     loop {
         let (stream, peer) = listener.accept()?;
@@ -127,7 +129,8 @@ fn answer(stream: TcpStream, name: &str, peer: &str) -> std::io::Result<()> {
 fn get(url: &str) -> std::io::Result<()> {
     let rest = url.trim_start_matches("http://");
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let colon_is_port = host.rsplit_once(':').is_some_and(|(before, _)| !before.contains(':') || before.ends_with(']'));
+    let colon_is_port =
+        host.rsplit_once(':').is_some_and(|(before, _)| !before.contains(':') || before.ends_with(']'));
     let address = if colon_is_port { host.to_owned() } else { format!("{host}:80") };
     let mut stream = TcpStream::connect(&address)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
