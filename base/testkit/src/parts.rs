@@ -36,8 +36,8 @@ impl Api {
             "6443",
         ]);
         let kubeconfig = folder.join("node1.key");
-        let peer = Peer::start("podwire-apiserver", folder, &mut command)?
-            .until("wrote its credentials", || {
+        let peer =
+            Peer::start("podwire-apiserver", folder, &mut command)?.until("wrote its credentials", || {
                 if kubeconfig.exists() { Ok(()) } else { Err("no credentials yet".to_owned()) }
             })?;
         Ok(Api { peer, folder: folder.to_owned() })

@@ -121,6 +121,15 @@ pub fn processes(names: &Names, found: &mut Vec<String>) {
         if !pid.bytes().all(|byte| byte.is_ascii_digit()) || pid == own {
             continue;
         }
+        // A process that ended and was not waited for yet holds nothing.
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        if stat
+            .rsplit(')')
+            .next()
+            .is_some_and(|rest| matches!(rest.trim_start().chars().next(), Some('Z' | 'X')))
+        {
+            continue;
+        }
         let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
         let groups = fs::read_to_string(entry.path().join("cgroup")).unwrap_or_default();
