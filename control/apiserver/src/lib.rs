@@ -8,6 +8,7 @@
 //! of its own), one renews the serving certificate. All end with [`ApiServer::run`].
 
 mod admission;
+mod arrows;
 mod authn;
 mod authz;
 mod body;

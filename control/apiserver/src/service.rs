@@ -13,6 +13,7 @@ use http::Request;
 use http_body::Body as _;
 use http_body_util::BodyExt;
 
+use crate::arrows;
 use crate::authn;
 use crate::authz;
 use crate::body::{Body, BoxError, Response};
@@ -78,6 +79,7 @@ impl ApiService {
         let Some(kind) = podwire_api::by_resource(&target.group, &target.version, &target.resource) else {
             return handler::root::unknown(&target.group);
         };
+        let arrow = arrows::Request::begin(&self.core, &identity, kind, &target, info.verb, &parts);
         let call = Call {
             core: self.core.clone(),
             identity,
@@ -90,7 +92,11 @@ impl ApiService {
             upgrade,
             warnings: Vec::new(),
         };
-        handler::dispatch(call).await
+        let answer = handler::dispatch(call).await;
+        if let Some(arrow) = arrow {
+            arrow.end(&self.core, &answer);
+        }
+        answer
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) struct Entry {
     pub(crate) labels: Map<String, Value>,
     /// Selectable fields and their values.
     pub(crate) fields: Vec<(&'static str, String)>,
+    /// The object's UID, for kinds whose path is traced.
+    pub(crate) uid: Option<Box<str>>,
 }
 
 impl Entry {
@@ -37,7 +39,8 @@ impl Entry {
             Some(Value::Object(labels)) => labels,
             _ => Map::new(),
         };
-        Some(Arc::new(Self { key: kv.key.clone(), revision: kv.mod_revision, tail, labels, fields }))
+        let uid = partial.pointer("/metadata/uid").and_then(Value::as_str).map(Box::from);
+        Some(Arc::new(Self { key: kv.key.clone(), revision: kv.mod_revision, tail, labels, fields, uid }))
     }
 
     /// The value of a selectable field.

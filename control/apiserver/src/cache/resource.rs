@@ -10,6 +10,7 @@ use podwire_store::{Event, EventKind, KeyValue};
 use tokio::sync::watch;
 
 use super::entry::{Change, ChangeKind, Entry};
+use crate::arrows;
 use crate::extract::Wanted;
 
 /// Changes are kept at least this long, as far as the limits below allow.
@@ -73,8 +74,9 @@ impl ResourceCache {
     /// An empty cache that knows nothing from before `revision`.
     pub(crate) fn new(kind: &'static Kind, revision: u64) -> Self {
         let base = ["metadata.labels", "metadata.name", "metadata.namespace"];
-        let wanted =
-            Wanted::new(base.into_iter().chain(podwire_api::fields::source_paths(kind).iter().copied()));
+        let traced = arrows::is_traced(kind).then_some("metadata.uid");
+        let selected = podwire_api::fields::source_paths(kind).iter().copied();
+        let wanted = Wanted::new(base.into_iter().chain(traced).chain(selected));
         let state = RwLock::new(State { floor: revision, ..State::default() });
         Self { kind, wanted, state, news: watch::Sender::new(0) }
     }

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::options::WriteOptions;
 use super::{Call, decode, render};
 use crate::admission;
+use crate::arrows;
 use crate::body::Response;
 use crate::codec;
 use crate::core::{self, Core};
@@ -136,7 +137,7 @@ impl Insert<'_> {
                 }
             } else {
                 let op = Op::Put { value: value.clone(), ttl: life(kind) };
-                match self.core.store.txn(&key, Guard::Absent, op).await? {
+                match arrows::commit(self.core, kind, &key, Guard::Absent, op).await? {
                     Outcome::Committed { revision, .. } => {
                         let key = key.into();
                         return Ok(Inserted::Stored(KeyValue {

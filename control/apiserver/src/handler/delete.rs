@@ -13,6 +13,7 @@ use super::options::DeleteOptions;
 use super::update::{self, Changed, bump_generation};
 use super::{Call, list, render};
 use crate::admission;
+use crate::arrows;
 use crate::body::Response;
 use crate::cache::Entry;
 use crate::core::{self, Core};
@@ -146,7 +147,7 @@ impl Deletion<'_> {
                 }
                 Step::Remove(object) => {
                     let guard = Guard::ModRevision(stored.mod_revision);
-                    match self.core.store.txn(&stored.key, guard, Op::Delete).await? {
+                    match arrows::commit(self.core, self.kind, &stored.key, guard, Op::Delete).await? {
                         Outcome::Committed { .. } => {
                             admission::deleted(self.core, self.kind, &object);
                             return Ok(Removed::Gone(object));

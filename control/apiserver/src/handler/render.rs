@@ -8,6 +8,7 @@ use podwire_store::KeyValue;
 use serde_json::{Value, json};
 
 use super::Call;
+use crate::arrows;
 use crate::body::{Response, respond, to_bytes};
 use crate::codec;
 use crate::core;
@@ -16,6 +17,14 @@ use crate::status::{ApiError, Result};
 
 /// Renders stored bytes; plain JSON is a copy with the version put in, nothing is parsed.
 pub(crate) fn stored(call: &Call, code: StatusCode, rep: Representation, kv: &KeyValue) -> Result<Response> {
+    let mut response = bytes_of(call, code, rep, kv)?;
+    if arrows::is_traced(call.kind) {
+        response.extensions_mut().insert(arrows::Shown(kv.clone()));
+    }
+    Ok(response)
+}
+
+fn bytes_of(call: &Call, code: StatusCode, rep: Representation, kv: &KeyValue) -> Result<Response> {
     let plain = rep.encoding == Encoding::Json && rep.shape == Shape::Object && !rep.pretty;
     if !plain || core::is_converted(call.kind) {
         return Ok(object(call, code, rep, core::read(call.kind, kv)?));

@@ -13,6 +13,7 @@ use super::create::{self, encode};
 use super::options::WriteOptions;
 use super::{Call, decode, render};
 use crate::admission;
+use crate::arrows;
 use crate::body::Response;
 use crate::core::{self, Core};
 use crate::identity::Identity;
@@ -261,7 +262,7 @@ impl<'a> Change<'a> {
                 return Ok(Ok(Changed::Object(new)));
             }
             let guard = Guard::ModRevision(stored.mod_revision);
-            return Ok(match self.core.store.txn(&stored.key, guard, Op::Delete).await? {
+            return Ok(match arrows::commit(self.core, self.kind, &stored.key, guard, Op::Delete).await? {
                 Outcome::Committed { .. } => {
                     admission::deleted(self.core, self.kind, &new);
                     Ok(Changed::Object(new))
@@ -283,12 +284,12 @@ impl<'a> Change<'a> {
 /// Replaces stored bytes unless they changed in between.
 pub(crate) async fn put(
     core: &Core,
-    kind: &Kind,
+    kind: &'static Kind,
     stored: &KeyValue,
     value: Bytes,
 ) -> Result<std::result::Result<Changed, Option<KeyValue>>> {
     let op = Op::Put { value: value.clone(), ttl: create::life(kind) };
-    Ok(match core.store.txn(&stored.key, Guard::ModRevision(stored.mod_revision), op).await? {
+    Ok(match arrows::commit(core, kind, &stored.key, Guard::ModRevision(stored.mod_revision), op).await? {
         Outcome::Committed { revision, .. } => {
             Ok(Changed::Stored(KeyValue { value, mod_revision: revision, ..stored.clone() }))
         }

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::list::{self, Selection};
 use super::{Call, page, render};
+use crate::arrows;
 use crate::body::Response;
 use crate::cache::{Change, ChangeKind, Entry, ResourceCache, json_frame};
 use crate::core::{self, Core};
@@ -47,6 +48,7 @@ pub(crate) async fn watch(call: &mut Call) -> Result<Response> {
         news: cache.news(),
         cache,
         call_kind: call.kind,
+        audience: arrows::audience(call.kind, &call.identity, &call.parts.headers),
         selection,
         rep,
         include: call.query.get("includeObject").map(str::to_owned),
@@ -88,6 +90,8 @@ struct Watcher {
     cache: Arc<ResourceCache>,
     news: tokio::sync::watch::Receiver<u64>,
     call_kind: &'static podwire_api::Kind,
+    /// Who is told, when that is drawn.
+    audience: Option<&'static str>,
     selection: Selection,
     rep: Representation,
     include: Option<String>,
@@ -204,6 +208,9 @@ impl Watcher {
             let (labels, fields) = (self.selection.labels.as_ref(), self.selection.fields.as_ref());
             if let Some(seen) = change.seen_through(labels, fields) {
                 let (entry, revision) = change.shown(seen);
+                if let Some(audience) = self.audience {
+                    arrows::delivered(audience, entry, seen.as_str());
+                }
                 pieces.push(self.event(seen, entry, revision, Some(change)));
             }
         }
