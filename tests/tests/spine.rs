@@ -101,15 +101,19 @@ fn limits_and_volumes_reach_the_container() -> Result<()> {
     node.down()
 }
 
-/// The memory limit of a pod's cgroup, v1 or v2.
+/// The memory limit of the pod's running container, v1 or v2.
 fn memory_limit(names: &residue::Names, uid: &str) -> Result<String> {
     for (top, file) in [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")]
     {
         let root = Path::new(top).join(names.cgroup_root.trim_start_matches('/')).join("kubepods");
         for class in ["", "burstable", "besteffort"] {
-            let path = root.join(class).join(format!("pod{uid}")).join(file);
-            if let Ok(text) = fs::read_to_string(&path) {
-                return Ok(text.trim().to_owned());
+            let pod = root.join(class).join(format!("pod{uid}"));
+            for container in fs::read_dir(&pod).into_iter().flatten().flatten().map(|entry| entry.path()) {
+                let runs = fs::read_to_string(container.join("cgroup.procs"))
+                    .is_ok_and(|pids| !pids.trim().is_empty());
+                if runs && let Ok(text) = fs::read_to_string(container.join(file)) {
+                    return Ok(text.trim().to_owned());
+                }
             }
         }
     }

@@ -40,7 +40,7 @@ async fn a_pod_runs_answers_and_leaves_nothing_behind() {
         (7, &b"out\n"[..], &b"err\n"[..])
     );
     world.stop_and_remove(&sandbox).await;
-    assert_eq!(world.residue(), Vec::<String>::new());
+    eventually("the kernel has taken the last of it away", || world.residue().is_empty());
 }
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn an_end_is_told_with_its_reason_and_in_order() {
     world.stop_and_remove(&sandbox).await;
     let told = order(events, &sandbox, &quick).await;
     assert_eq!(told, ["pod 0", "pod 1", "quick 0", "quick 1", "quick 2", "quick 3", "pod 3"]);
-    assert_eq!(world.residue(), Vec::<String>::new());
+    eventually("the kernel has taken the last of it away", || world.residue().is_empty());
 }
 
 /// The events about one pod and one of its containers, up to the pod's end.
@@ -128,7 +128,7 @@ async fn retries_join_and_impossible_wishes_are_refused() {
     assert_eq!(late.code(), Code::FailedPrecondition);
     world.stop_and_remove(&sandbox).await;
     world.stop_and_remove(&sandbox).await;
-    assert_eq!(world.residue(), Vec::<String>::new());
+    eventually("the kernel has taken the last of it away", || world.residue().is_empty());
 }
 
 #[tokio::test]
@@ -153,7 +153,7 @@ async fn containers_may_share_their_processes() {
     world.begin(&two).await.unwrap();
     eventually("one sees the other", || world.log("two").contains("4711"));
     world.stop_and_remove(&sandbox).await;
-    assert_eq!(world.residue(), Vec::<String>::new());
+    eventually("the kernel has taken the last of it away", || world.residue().is_empty());
 }
 
 #[tokio::test]
@@ -183,5 +183,5 @@ async fn a_pod_may_have_users_of_its_own() {
     assert!(!log.contains("65534"), "everything belongs to somebody the pod knows: {log}");
     assert_eq!(world.exec(&container, "id -u", 10).await.unwrap().stdout, b"0\n");
     world.stop_and_remove(&sandbox).await;
-    assert_eq!(world.residue(), Vec::<String>::new());
+    eventually("the kernel has taken the last of it away", || world.residue().is_empty());
 }
