@@ -47,7 +47,8 @@ impl Processes {
     pub fn pss_bytes(&self) -> Result<u64> {
         let mut sum = 0;
         for pid in &self.all() {
-            let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+            // A shim may have ended since it was listed.
+            let Ok(text) = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")) else { continue };
             let line = text.lines().find(|line| line.starts_with("Pss:")).context("no Pss")?;
             sum += line.split_whitespace().nth(1).context("no number")?.parse::<u64>()? * 1024;
         }

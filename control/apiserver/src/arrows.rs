@@ -43,7 +43,8 @@ fn pod_of(key: &str) -> &str {
 
 /// The participant behind an identity, in the mission's words.
 fn participant(identity: &Identity, headers: &HeaderMap) -> String {
-    let agent = headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let agent =
+        headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match identity.user.as_str() {
         "system:kube-scheduler" => "Scheduler".to_owned(),
         "system:kube-controller-manager" => "Controllers".to_owned(),
@@ -77,7 +78,8 @@ impl Request {
         verb: &str,
         parts: &http::request::Parts,
     ) -> Option<Request> {
-        let reads = matches!(verb, "get" | "list" | "watch" | "deletecollection") && target.subresource.is_empty();
+        let reads =
+            matches!(verb, "get" | "list" | "watch" | "deletecollection") && target.subresource.is_empty();
         if !is_traced(kind) || reads || !is_heard() {
             return None;
         }

@@ -325,13 +325,13 @@ impl Launch {
     }
 }
 
-/// Files to join a group through; on v2 alone clone3 does it.
+/// Files to join the v1 hierarchies of a group through; in cgroup2 the child is born.
+///
+/// `tasks`, not `cgroup.procs`: a single thread that moves itself needs no lock over all thread groups, whose first
+/// taker waits for an RCU grace period (8 ms measured on an idle machine).
 pub(crate) fn procs(group: &Group) -> io::Result<Vec<CString>> {
-    let v1 = group.folders().any(|(h, _)| h.version == Version::One);
-    if !v1 {
-        return Ok(Vec::new());
-    }
-    group.procs_files().iter().map(|p| c_path(p)).collect()
+    let v1 = group.folders().filter(|(h, _)| h.version == Version::One);
+    v1.map(|(_, folder)| c_path(&folder.join("tasks"))).collect()
 }
 
 fn node(plan: &crate::plan::DevicePlan) -> io::Result<Node> {

@@ -384,11 +384,9 @@ impl Server {
     }
 }
 
-/// On v2 a child is born in its cgroup.
+/// A child is born in its cgroup of the cgroup2 hierarchy, if the machine has one.
 pub(super) fn into_cgroup(group: Option<&Group>) -> io::Result<Option<OwnedFd>> {
-    let Some(group) = group else { return Ok(None) };
-    let hierarchies = cgroup::host().map_err(io::Error::other)?;
-    match group.unified().filter(|_| hierarchies.is_v2()) {
+    match group.and_then(Group::unified) {
         Some(folder) => Ok(Some(std::fs::File::open(folder)?.into())),
         None => Ok(None),
     }
