@@ -106,6 +106,9 @@ pub struct UpArgs {
     /// Port of the kubelet's HTTPS API; 0 takes a free one (default: 10250, or 0 outside the default data folder).
     #[arg(long)]
     pub kubelet_port: Option<u16>,
+    /// When pods are evicted and none admitted; empty: never.
+    #[arg(long, default_value = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%")]
+    pub eviction_hard: String,
     #[command(flatten)]
     pub node: NodeArgs,
 }
@@ -204,6 +207,9 @@ pub struct KubeletArgs {
     /// Address that this node publishes.
     #[arg(long)]
     pub node_ip: Option<IpAddr>,
+    /// When pods are evicted and none admitted; empty: never.
+    #[arg(long, default_value = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%")]
+    pub eviction_hard: String,
     /// Root of the pods' cgroups.
     #[arg(long, default_value = "/")]
     pub cgroup_root: String,

@@ -116,6 +116,8 @@ pub struct KubeletParts {
     pub runtime_endpoint: PathBuf,
     /// Volumes and plugin state.
     pub root_dir: PathBuf,
+    /// Volumes that hold secrets: a folder that is not on a disk, if there is one.
+    pub memory_dir: Option<PathBuf>,
     /// Container logs.
     pub log_dir: PathBuf,
     /// Root of the pods' cgroups.
@@ -130,6 +132,40 @@ pub struct KubeletParts {
     pub client_ca_pem: String,
     /// The node's pod ranges.
     pub pod_cidrs: Vec<String>,
+    /// When pods are evicted.
+    pub eviction: Option<podwire_kubelet::Thresholds>,
+}
+
+/// Upstream's `--eviction-hard`: `memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%`; empty is never.
+pub fn eviction(text: &str) -> Result<Option<podwire_kubelet::Thresholds>> {
+    let mut limits = podwire_kubelet::Thresholds { memory: 0, disk: 0.0, inodes: 0.0 };
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    for part in text.split(',') {
+        let wrong = || format!("--eviction-hard: {part:?} is not SIGNAL<LIMIT");
+        let (signal, limit) = part.split_once('<').with_context(wrong)?;
+        let share = || -> Result<f64> {
+            let percent = limit
+                .strip_suffix('%')
+                .with_context(|| format!("--eviction-hard: {part:?} wants a percentage"))?;
+            Ok(percent.parse::<f64>().with_context(wrong)? / 100.0)
+        };
+        match signal.trim() {
+            "memory.available" => {
+                let bytes = podwire_api::quantity::Quantity::parse(limit)
+                    .map_err(|error| anyhow::anyhow!("{error}"))
+                    .with_context(wrong)?;
+                limits.memory = u64::try_from(bytes.value()).with_context(wrong)?;
+            }
+            "nodefs.available" => limits.disk = share()?,
+            "nodefs.inodesFree" => limits.inodes = share()?,
+            other => anyhow::bail!(
+                "--eviction-hard: unknown signal {other:?}; known are memory.available, nodefs.available, nodefs.inodesFree"
+            ),
+        }
+    }
+    Ok(Some(limits))
 }
 
 /// The kubelet.
@@ -138,6 +174,8 @@ pub fn kubelet(parts: KubeletParts) -> podwire_kubelet::Config {
         podwire_kubelet::Config::new(parts.client, &parts.node_name, parts.runtime_endpoint, parts.root_dir);
     config.hostname = host_name();
     config.log_dir = parts.log_dir;
+    config.memory_dir = parts.memory_dir;
+    config.eviction = parts.eviction;
     config.cgroup_root = parts.cgroup_root;
     config.listen = parts.listen;
     config.tls = Some(podwire_kubelet::ServerTls {

@@ -92,6 +92,7 @@ pub async fn kubelet(args: KubeletArgs) -> Result<()> {
         node_ip,
         runtime_endpoint: node_parts::socket_path(&args.container_runtime_endpoint),
         root_dir: args.root_dir.clone(),
+        memory_dir: None,
         log_dir: args.pod_log_dir.clone(),
         cgroup_root: args.cgroup_root.clone(),
         listen: SocketAddr::new(node_ip, args.port),
@@ -99,6 +100,7 @@ pub async fn kubelet(args: KubeletArgs) -> Result<()> {
         key_pem: read(&args.tls_private_key_file)?,
         client_ca_pem: read(&args.client_ca_file)?,
         pod_cidrs: Vec::new(),
+        eviction: node_parts::eviction(&args.eviction_hard)?,
     })
     .build()
     .await

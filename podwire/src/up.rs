@@ -206,6 +206,7 @@ async fn start_kubelet(
         node_ip: node.ip,
         runtime_endpoint: endpoint.unwrap_or_else(|| instance.cri_socket()),
         root_dir: instance.data_dir.join("kubelet"),
+        memory_dir: Some(instance.run_dir().join("secrets")),
         log_dir: instance.data_dir.join("logs"),
         cgroup_root: instance.cgroup_root(),
         listen: SocketAddr::new(node.ip, port),
@@ -213,6 +214,7 @@ async fn start_kubelet(
         key_pem: serving.key_pem,
         client_ca_pem: control.pki.ca_pem().to_owned(),
         pod_cidrs: args.pod_cidr.clone(),
+        eviction: node_parts::eviction(&args.eviction_hard)?,
     });
     let kubelet = config.build().await.context("start the kubelet")?;
     let running = Running::new();

@@ -1,37 +1,52 @@
 //! Generates the Rust code of `base/wire/proto/*.proto` into `base/wire/src/gen/`, without `protoc`.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result};
 
-/// Every protocol of ours: the file, and whether it has gRPC services.
+/// Every protocol of ours, by the name of its file.
 const PROTOS: &[&str] = &["cri", "nri"];
 
 /// Writes one generated module per proto file.
 pub fn run(root: &Path) -> Result<()> {
-    let protos = root.join("base/wire/proto");
-    let out = root.join("base/wire/src/gen");
-    fs::create_dir_all(&out)?;
     for name in PROTOS {
-        write_one(&protos, &out, name).with_context(|| format!("generate {name}.proto"))?;
+        fs::write(committed(root, name), generate(root, name)?)?;
     }
     Ok(())
 }
 
-fn write_one(protos: &Path, out: &Path, name: &str) -> Result<()> {
-    let file = protos.join(format!("{name}.proto"));
-    let set = protox::compile([&file], [protos])?;
-    let scratch = out.join(format!(".{name}"));
-    fs::create_dir_all(&scratch)?;
-    tonic_prost_build::configure().out_dir(&scratch).emit_rerun_if_changed(false).compile_fds(set)?;
-    let mut written: Vec<_> = fs::read_dir(&scratch)?.collect::<std::io::Result<Vec<_>>>()?;
-    written.sort_by_key(std::fs::DirEntry::path);
+/// Says which committed modules are not what their source gives.
+pub fn stale(root: &Path) -> Result<Vec<String>> {
+    let mut stale = Vec::new();
+    for name in PROTOS {
+        if fs::read_to_string(committed(root, name))? != generate(root, name)? {
+            stale.push(format!(
+                "base/wire/src/gen/{name}.rs: not what {name}.proto gives; run `cargo xtask gen proto`"
+            ));
+        }
+    }
+    Ok(stale)
+}
+
+fn committed(root: &Path, name: &str) -> PathBuf {
+    root.join("base/wire/src/gen").join(format!("{name}.rs"))
+}
+
+fn generate(root: &Path, name: &str) -> Result<String> {
+    let protos = root.join("base/wire/proto");
+    let set = protox::compile([protos.join(format!("{name}.proto"))], [&protos])
+        .with_context(|| format!("compile {name}.proto"))?;
+    let scratch = tempfile::tempdir()?;
+    tonic_prost_build::configure().out_dir(scratch.path()).emit_rerun_if_changed(false).compile_fds(set)?;
+    let mut written: Vec<_> = fs::read_dir(scratch.path())?.collect::<std::io::Result<Vec<_>>>()?;
+    written.sort_by_key(fs::DirEntry::path);
     let mut text =
         format!("//! Generated from proto/{name}.proto by `cargo xtask gen proto`; do not edit.\n\n");
     for entry in written {
         text.push_str(&fs::read_to_string(entry.path())?);
     }
-    fs::remove_dir_all(&scratch)?;
-    fs::write(out.join(format!("{name}.rs")), text)?;
-    Ok(())
+    Ok(text)
 }

@@ -64,6 +64,7 @@ pub fn run(root: &Path) -> Result<()> {
         check_source(root, &file, &mut breaches)?;
     }
     check_ledger(root, &mut breaches)?;
+    breaches.extend(crate::gen_proto::stale(root)?);
     for breach in &breaches {
         println!("tidy: {breach}");
     }

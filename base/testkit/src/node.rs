@@ -106,7 +106,8 @@ impl Node {
             .arg("up")
             .arg("--data-dir")
             .arg(&self.data_dir)
-            .args(["--node-name", "node1"])
+            // How full this machine's disk is must not decide what tests see.
+            .args(["--node-name", "node1", "--eviction-hard="])
             .args(&self.flags)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

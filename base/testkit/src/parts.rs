@@ -82,7 +82,16 @@ pub fn kubelet(
 ) -> Result<Peer> {
     let mut command = podwire();
     command
-        .args(["kubelet", "--hostname-override", "node1", "--port", "10250", "--node-ip", NODE_ADDRESS])
+        .args([
+            "kubelet",
+            "--hostname-override",
+            "node1",
+            "--port",
+            "10250",
+            "--eviction-hard=",
+            "--node-ip",
+            NODE_ADDRESS,
+        ])
         .arg("--kubeconfig")
         .arg(kubeconfig)
         .arg("--root-dir")

@@ -181,7 +181,7 @@ fn pod_files(names: &Names, found: &mut Vec<String>) {
             found.push(format!("file {}", entry.path().display()));
         }
     }
-    for folder in ["sandboxes", "containers", "netns"] {
+    for folder in ["sandboxes", "containers", "netns", "secrets/pods"] {
         for entry in fs::read_dir(names.run_dir.join(folder)).into_iter().flatten().flatten() {
             found.push(format!("file {}", entry.path().display()));
         }

@@ -82,6 +82,8 @@ impl Cluster {
             self.dir.path().join("kubelet"),
         );
         config.cgroup_root.clone_from(&self.cgroup);
+        // How full this machine's disk is must not decide what the tests see.
+        config.eviction = None;
         config.memory_dir = Some(self.dir.path().join("memory"));
         config.static_pod_dir = Some(self.dir.path().join("static"));
         let pki = podwire_apiserver::pki::Pki::open(&self.dir.path().join("pki")).unwrap();
