@@ -111,6 +111,13 @@ impl Index {
         self.floor = self.revision;
     }
 
+    /// Takes the keys as they are for the state at `revision`: nothing older can be listed or watched, and no revision
+    /// up to it is given out again, even if the newest changes were deletions that left no key behind.
+    pub(crate) fn settle(&mut self, revision: Revision) {
+        self.revision = self.revision.max(revision);
+        self.floor = self.floor.max(revision);
+    }
+
     fn change_keys(&mut self, change: &Change) -> Option<KeyValue> {
         let previous = match change.tag {
             Tag::Put => {
@@ -333,6 +340,15 @@ mod tests {
         assert_eq!(index.get("/k").map(|entry| entry.kv.value.clone()), Some(Bytes::from_static(b"newest")));
         assert_eq!((index.revision(), index.floor()), (5, 5));
         assert_eq!(index.live_bytes(), 8);
+    }
+
+    #[test]
+    fn keys_settled_at_a_revision_answer_for_nothing_older() {
+        let mut index = index();
+        index.restore(&change(Tag::Put, 5, "/k", "newest"));
+        index.settle(9);
+        assert_eq!((index.revision(), index.floor()), (9, 9));
+        assert!(matches!(index.list("/", None, None, Some(8)), Err(StoreError::Compacted { oldest: 9 })));
     }
 
     #[test]

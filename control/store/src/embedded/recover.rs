@@ -38,7 +38,9 @@ pub(crate) fn recover(dir: &Path, index: &mut Index, now_ms: u64) -> Result<Log,
         Some(segment) => {
             snapshot::remove_older(dir, segment)?;
             contents.segments.retain(|old| *old >= segment);
-            snapshot::load(dir, segment, index)?
+            let exact = snapshot::load(dir, segment, index)?;
+            index.settle(exact);
+            exact
         }
         None => 0,
     };
