@@ -84,11 +84,13 @@ pub fn runtime(
     })
 }
 
-/// The host's name, as the kernel has it.
+/// The host's name as the kernel has it, if a node can be called so (a machine without one says `(none)`).
 pub fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim().to_ascii_lowercase();
-    if name.is_empty() { "localhost".to_owned() } else { name }
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+    let sound = name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(plain);
+    if sound { name } else { "localhost".to_owned() }
 }
 
 /// The address that the kernel would send from to the outside; loopback when there is no outside.

@@ -201,9 +201,12 @@ mount -t tmpfs tmp /tmp
 mount -t tmpfs lib /var/lib
 mount -t cgroup2 cgroup /sys/fs/cgroup
 @LOADS@
+hostname vm
 export PODWIRE_BIN_DIR=/podwire HOME=/ RUST_BACKTRACE=1
-/podwire/test --test-threads=1 2>&1
-echo "vm: exit $?"
+timeout 240 /podwire/test --test-threads=1 --nocapture 2>&1
+code=$?
+[ $code = 0 ] || tail -n 60 /tmp/podwire-*/data/podwire.log
+echo "vm: exit $code"
 poweroff -f
 "#;
 
