@@ -17,7 +17,7 @@ pub struct Stack {
     _containerd: Containerd,
     pids: Vec<u32>,
     cgroup: CgroupRoot,
-    _folder: tempfile::TempDir,
+    _folder: upstream::Scratch,
 }
 
 const NEEDED: &[&str] = &[
@@ -49,7 +49,7 @@ const CONFLIST: &str = r#"{"cniVersion":"1.0.0","name":"upstream","plugins":[
 impl Stack {
     /// Starts the whole stack and waits until its node is Ready.
     pub fn start() -> Result<Stack> {
-        let folder = tempfile::Builder::new().prefix("podwire-up-").tempdir()?;
+        let folder = upstream::Scratch::new()?;
         let at = |name: &str| folder.path().join(name);
         upstream::node_address()?;
         let conf_dir = at("net.d");

@@ -172,7 +172,7 @@ const CONFLIST: &str = r#"{"cniVersion":"1.0.0","name":"matrix","plugins":[
 fn scenario(cell: Cell) -> Result<Duration> {
     isolate()?;
     upstream::node_address()?;
-    let folder = tempfile::Builder::new().prefix("pwm-").tempdir()?;
+    let folder = upstream::Scratch::new()?;
     let at = |name: &str| folder.path().join(name);
     let conf_dir = at("net.d");
     fs::create_dir_all(&conf_dir)?;

@@ -111,6 +111,35 @@ pub fn node_address() -> Result<()> {
     Ok(())
 }
 
+/// A folder for peers that mount things below their own: unmounted and removed when dropped.
+pub struct Scratch(tempfile::TempDir);
+
+impl Scratch {
+    /// Makes one.
+    pub fn new() -> Result<Scratch> {
+        Ok(Scratch(tempfile::Builder::new().prefix("podwire-peers-").tempdir()?))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let below = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+        // Innermost first; ignored: what stays mounted shows in the next residue scan.
+        let mut targets: Vec<&str> =
+            below.filter(|target| Path::new(target).starts_with(self.path())).collect();
+        targets.sort_by_key(|target| std::cmp::Reverse(target.len()));
+        for target in targets {
+            Command::new("umount").args(["-l", target]).status().ok();
+        }
+    }
+}
+
 /// kube-apiserver on etcd.
 pub struct ControlPlane {
     /// Credentials of the administrator.
