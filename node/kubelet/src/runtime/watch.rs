@@ -136,14 +136,14 @@ impl Watcher {
 
     async fn relist(&self) -> Result<(), CallError> {
         let began = Instant::now();
+        // Before the list: what is made while it is taken must not look older than it.
+        let at = i64::try_from(crate::clock::now().as_nanosecond()).unwrap_or_default();
         let listings = list(&self.runtime).await?;
         self.up();
         let known = self.inboxes.uids();
         for uid in &known {
-            let listing = listings.get(uid).cloned().unwrap_or_else(|| PodListing {
-                at: i64::try_from(crate::clock::now().as_nanosecond()).unwrap_or_default(),
-                ..PodListing::default()
-            });
+            let listing =
+                listings.get(uid).cloned().unwrap_or_else(|| PodListing { at, ..PodListing::default() });
             self.inboxes.signal(uid, Signal::Relisted(listing, began));
         }
         for (uid, listing) in listings {

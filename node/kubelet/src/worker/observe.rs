@@ -11,6 +11,9 @@ use crate::{
     runtime::watch::PodListing,
 };
 
+/// Nanoseconds after which a sandbox that a list does not name is gone: a runtime stamps it before it lists it.
+const SETTLED: i64 = 1_000_000_000;
+
 impl Worker {
     /// An event carries the whole pod, so no further call is needed.
     pub(super) fn runtime_event(&mut self, event: &cri::ContainerEventResponse) {
@@ -73,7 +76,7 @@ impl Worker {
                 .observed
                 .sandboxes
                 .iter()
-                .filter(|s| !listing.sandboxes.contains_key(&s.id) && s.created_at < listing.at)
+                .filter(|s| !listing.sandboxes.contains_key(&s.id) && s.created_at + SETTLED < listing.at)
                 .map(|s| s.id.clone())
                 .collect();
             for id in gone {
