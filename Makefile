@@ -13,6 +13,6 @@ interop: peers  ; @cargo xtask interop
 interop-smoke: setup ; @.ci/setup go && cargo xtask peers smoke && cargo xtask interop smoke
 vm: setup       ; @.ci/setup vm && cargo xtask vm
 matrix: peers   ; @cargo xtask matrix $(if $(ALL),all)
-bench: setup    ; @cargo xtask bench
+bench: setup    ; @cargo xtask bench $(WHAT)
 gen: setup      ; @cargo xtask gen proto && cargo xtask gen kinds
 clean:          ; @cargo clean

@@ -1,122 +1,25 @@
 //! `make bench`: the path of a pod in numbers, beside the targets and, when the peers are built, beside upstream.
 //!
 //! Everything is observed from outside: requests over HTTPS, pods through a watch, memory and CPU from `/proc`.
+//! Each part of the path has a bench of its own; a word chooses one (`make bench WHAT=path`).
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::cast_precision_loss, unreachable_pub)]
 
 mod measure;
+mod path;
 mod pods;
 mod report;
 mod upstream;
 
-use std::time::{Duration, Instant};
-
-use anyhow::{Context, Result};
-use podwire_testkit::{Node, isolate};
-
-use crate::{measure::Processes, pods::Cluster, report::Row};
+use anyhow::{Context, Result, bail};
+use podwire_testkit::isolate;
 
 fn main() -> Result<()> {
+    let what = std::env::args().nth(1).unwrap_or_else(|| "path".to_owned());
     isolate().context("make a network namespace for the bench (needs root)")?;
     // Threads made from here on live in the namespace.
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(run())
-}
-
-async fn run() -> Result<()> {
-    println!("cold start ...");
-    let cold = cold_start().await?;
-    let node = Node::up(&[])?;
-    let cluster = Cluster::connect(&node.kubeconfig()).await?;
-    let processes = Processes::of_node(&node)?;
-    println!("ours ...");
-    let ours = measure_path(&cluster, &processes, || 0).await?;
-    node.assert_no_pod_residue()?;
-    node.down()?;
-    let theirs = if upstream::is_built() {
-        println!("upstream ...");
-        let stack = upstream::Stack::start()?;
-        let cluster = Cluster::connect(stack.kubeconfig()).await?;
-        let processes = Processes::of_pids(stack.pids());
-        Some(measure_path(&cluster, &processes, || stack.pods_cpu()).await?)
-    } else {
-        println!("(the peers are not built: `make peers` puts upstream beside)");
-        None
-    };
-    let beside = |read: fn(&Path) -> f64| theirs.as_ref().map(read);
-    report::print(&[
-        Row::new(
-            "POST to Running+podIP, sequential p50",
-            "ms",
-            ours.start_p50,
-            beside(|t| t.start_p50),
-            Some(20.0),
-        ),
-        Row::new("  p95", "ms", ours.start_p95, beside(|t| t.start_p95), None),
-        Row::new("100 at once, all Running", "ms", ours.burst, beside(|t| t.burst), Some(2500.0)),
-        Row::new("100 at once, all gone", "ms", ours.gone, beside(|t| t.gone), None),
-        Row::new("DELETE to gone, sequential p50", "ms", ours.stop_p50, beside(|t| t.stop_p50), Some(50.0)),
-        Row::new("cold start to first pod Running", "ms", millis(cold), None, Some(500.0)),
-        Row::new("idle PSS, all processes", "MB", ours.idle, beside(|t| t.idle), Some(60.0)),
-        Row::new("each further pod, over its own processes", "MB", ours.each, beside(|t| t.each), Some(0.5)),
-        Row::new("CPU per pod up+down", "ms", ours.cpu, beside(|t| t.cpu), Some(50.0)),
-    ]);
-    Ok(())
-}
-
-/// The figures of one stack.
-struct Path {
-    start_p50: f64,
-    start_p95: f64,
-    stop_p50: f64,
-    burst: f64,
-    gone: f64,
-    idle: f64,
-    each: f64,
-    cpu: f64,
-}
-
-fn millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1000.0
-}
-
-async fn measure_path(cluster: &Cluster, processes: &Processes, pods_cpu: impl Fn() -> u64) -> Result<Path> {
-    // One pod first: lazy things happen once.
-    cluster.start_and_stop("warm-up").await?;
-    let idle = processes.pss_bytes()?;
-    println!("  30 pods in sequence ...");
-    let cpu_before = processes.cpu()? + Duration::from_nanos(pods_cpu());
-    let (mut starts, mut stops) = (Vec::new(), Vec::new());
-    for number in 0..30 {
-        let (start, stop) = cluster.start_and_stop(&format!("s{number}")).await?;
-        starts.push(start);
-        stops.push(stop);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    match what.as_str() {
+        "path" => runtime.block_on(path::run()),
+        other => bail!("there is no bench called {other}; there are: path"),
     }
-    let cpu = (processes.cpu()? + Duration::from_nanos(pods_cpu()) - cpu_before) / 30;
-    println!("  100 pods at once ...");
-    let burst = cluster.burst(100).await?;
-    let loaded = processes.pss_bytes()?;
-    let gone = cluster.delete_all().await?;
-    Ok(Path {
-        start_p50: millis(measure::percentile(&starts, 50)),
-        start_p95: millis(measure::percentile(&starts, 95)),
-        stop_p50: millis(measure::percentile(&stops, 50)),
-        burst: millis(burst),
-        gone: millis(gone),
-        idle: idle as f64 / 1e6,
-        each: loaded.saturating_sub(idle) as f64 / 100.0 / 1e6,
-        cpu: millis(cpu),
-    })
-}
-
-/// From `podwire up` on a folder with certificates and image in place to the first pod Running.
-async fn cold_start() -> Result<Duration> {
-    let mut node = Node::up(&[])?;
-    node.stop()?;
-    let begun = Instant::now();
-    node.start()?;
-    let cluster = Cluster::connect(&node.kubeconfig()).await?;
-    cluster.start("cold").await?;
-    let took = begun.elapsed();
-    cluster.delete_all().await?;
-    node.down()?;
-    Ok(took)
 }
