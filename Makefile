@@ -9,7 +9,7 @@ demo: setup     ; @cargo run --quiet --package xtask -- demo
 test: setup     ; @cargo run --quiet --package xtask -- test
 check: setup    ; @cargo fmt --all --check && cargo xtask tidy && cargo clippy --workspace --all-targets -- -D warnings
 peers: setup    ; @.ci/setup go && cargo xtask peers
-interop: peers  ; @cargo xtask interop
+interop: peers  ; @.ci/setup interop && cargo xtask interop
 interop-smoke: setup ; @.ci/setup go && cargo xtask peers smoke && cargo xtask interop smoke
 vm: setup       ; @.ci/setup vm && cargo xtask vm
 matrix: peers   ; @cargo xtask matrix $(if $(ALL),all)

@@ -80,7 +80,8 @@ impl Node {
             .stderr(Stdio::piped())
             .spawn()
             .expect("start plugin");
-        child.stdin.take().expect("stdin").write_all(conf.to_string().as_bytes()).expect("write");
+        // Ignored: VERSION is answered without reading.
+        child.stdin.take().expect("stdin").write_all(conf.to_string().as_bytes()).ok();
         let output = child.wait_with_output().expect("plugin");
         let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
         if !output.status.success() {
@@ -147,6 +148,13 @@ fn filters() -> String {
     [run("nft", &["list", "ruleset"]), run("iptables-save", &[]), run("ip6tables-save", &[])].concat()
 }
 
+/// A link that macvlans may stand on.
+fn parent(name: &str) {
+    let mut batch = Batch::new();
+    batch.add_bridge(&Bridge { name, ..Bridge::default() });
+    Socket::route().expect("socket").exchange(&mut batch).expect("parent");
+}
+
 fn veths() -> usize {
     let links = Socket::route().expect("socket").links().expect("links");
     links.iter().filter(|link| link.name.starts_with("veth") || link.name.starts_with("bwp")).count()
@@ -156,6 +164,12 @@ fn reservations(node: &Node) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(node.dir.path().join("ipam/net")) else { return Vec::new() };
     let names = entries.map(|entry| entry.expect("entry").file_name().to_string_lossy().into_owned());
     names.filter(|name| name.parse::<std::net::IpAddr>().is_ok()).collect()
+}
+
+/// The addresses of a result, without their prefixes.
+fn addresses(result: &Value) -> Vec<String> {
+    let ips = result["ips"].as_array().into_iter().flatten();
+    ips.filter_map(|ip| Some(ip["address"].as_str()?.split('/').next()?.to_owned())).collect()
 }
 
 /// ADD by one, CHECK by both, DEL by the other; then nothing is left.
@@ -183,12 +197,23 @@ fn both_ways(node: &Node, first: Option<&Value>, conf: &Value) {
         if let Some(first) = first {
             node.call(other, "DEL", &pod, &with(first, "prevResult", &result)).expect("DEL of the first");
         }
-        assert!(reservations(node).is_empty(), "{what}: addresses are left");
-        assert_eq!(veths(), 0, "{what}: links are left");
-        let left: Vec<String> =
-            filters().lines().filter(|line| line.contains(&pod.id)).map(str::to_owned).collect();
-        assert!(left.is_empty(), "{what}: rules are left: {left:?}");
+        assert_nothing_left(node, &pod, &addresses(&result), &what);
     }
+}
+
+fn assert_nothing_left(node: &Node, pod: &Pod, addresses: &[String], what: &str) {
+    assert!(reservations(node).is_empty(), "{what}: addresses are left");
+    assert_eq!(veths(), 0, "{what}: links are left");
+    let inside = pod.netns.run(|| Socket::route().expect("socket").links().expect("links")).expect("pod");
+    let inside: Vec<&str> = inside.iter().map(|link| link.name.as_str()).collect();
+    assert_eq!(inside, ["lo"], "{what}: links are left in the pod");
+    // Rules of the firewall plugin name no container, only its address.
+    let about = |line: &&str| line.contains(&pod.id) || addresses.iter().any(|ip| line.contains(ip.as_str()));
+    let rules = filters();
+    let left: Vec<&str> = rules.lines().filter(about).collect();
+    assert!(left.is_empty(), "{what}: rules are left: {left:?}");
+    let backups = std::fs::read_dir(node.dir.path().join("tuning")).into_iter().flatten().count();
+    assert_eq!(backups, 0, "{what}: a backup of tuning is left");
 }
 
 #[test]
@@ -207,9 +232,7 @@ fn ptp_macvlan_and_loopback_are_shared_with_the_reference() {
         ptp["ipam"]["ranges"] = json!([[{"subnet": "10.7.0.0/24"}]]);
         ptp["ipam"]["routes"] = json!([{"dst": "0.0.0.0/0"}]);
         both_ways(node, None, &ptp);
-        let mut batch = Batch::new();
-        batch.add_bridge(&Bridge { name: "parent0", ..Bridge::default() });
-        Socket::route().expect("socket").exchange(&mut batch).expect("parent");
+        parent("parent0");
         let ipam = json!({"type": "static", "addresses": [{"address": "10.8.0.5/24", "gateway": "10.8.0.1"}], "routes": [{"dst": "0.0.0.0/0"}]});
         both_ways(
             node,
@@ -254,6 +277,73 @@ fn bandwidth_firewall_and_tuning_are_shared_with_the_reference() {
             "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}, "dataDir": node.dir.path().join("tuning"),
         });
         both_ways(node, Some(&first), &tuning);
+    });
+}
+
+#[test]
+fn host_local_and_static_are_shared_with_the_reference() {
+    on_a_node(|node| {
+        let ipam = bridge(node, "iptables")["ipam"].clone();
+        both_ways(
+            node,
+            None,
+            &json!({"cniVersion": "1.0.0", "name": "net", "type": "host-local", "ipam": ipam}),
+        );
+        // What both_ways would also find if nothing had been reserved at all.
+        let conf = json!({"cniVersion": "1.0.0", "name": "net", "type": "host-local", "ipam": ipam});
+        for (one, other) in [(Side::Ours, Side::Reference), (Side::Reference, Side::Ours)] {
+            let pod = Pod::new("reserved");
+            let result = node.call(one, "ADD", &pod, &conf).expect("ADD");
+            assert_eq!(reservations(node).len(), 2, "one address of each family");
+            node.call(other, "ADD", &pod, &conf)
+                .expect_err("the other sees that the container has addresses");
+            let lost = reservations(node);
+            for ip in &lost {
+                std::fs::remove_file(node.dir.path().join("ipam/net").join(ip)).expect("remove");
+            }
+            for side in [one, other] {
+                node.call(side, "CHECK", &pod, &with(&conf, "prevResult", &result))
+                    .expect_err("CHECK sees that the reservation is gone");
+            }
+            node.call(other, "DEL", &pod, &conf).expect("DEL without reservation");
+        }
+        let addresses = json!([{"address": "10.8.0.5/24", "gateway": "10.8.0.1"}, {"address": "fd08::5/64"}]);
+        both_ways(
+            node,
+            None,
+            &json!({
+                "cniVersion": "1.0.0", "name": "net", "type": "static",
+                "ipam": {"type": "static", "addresses": addresses, "routes": [{"dst": "0.0.0.0/0"}]},
+            }),
+        );
+    });
+}
+
+#[test]
+fn every_plugin_answers_version_and_status_on_both_sides() {
+    on_a_node(|node| {
+        let pod = Pod::new("asked");
+        let static_ipam = json!({"type": "static", "addresses": [{"address": "10.8.0.5/24"}]});
+        parent("parent0");
+        for plugin in PLUGINS {
+            let mut conf = bridge(node, "iptables");
+            conf["cniVersion"] = json!("1.1.0");
+            conf["type"] = json!(plugin);
+            conf["master"] = json!("parent0");
+            if plugin == "static" {
+                conf["ipam"] = static_ipam.clone();
+            }
+            let version = |side| node.call(side, "VERSION", &pod, &conf).expect("VERSION");
+            assert_eq!(
+                version(Side::Ours)["supportedVersions"],
+                version(Side::Reference)["supportedVersions"],
+                "{plugin}"
+            );
+            for side in [Side::Ours, Side::Reference] {
+                node.call(side, "STATUS", &pod, &conf)
+                    .unwrap_or_else(|error| panic!("STATUS of {plugin} by {side:?}: {error}"));
+            }
+        }
     });
 }
 

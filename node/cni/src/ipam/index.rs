@@ -2,7 +2,8 @@
 //!
 //! The folder of the reference plugin (one file per address) stays the truth; this index lives beside it, in a folder no
 //! network can be called, and is thrown away and rebuilt whenever the folder was changed by somebody else, which its
-//! modification time tells. Four kinds of file:
+//! modification time tells. Five kinds of file:
+//! - `boot`: the boot in which it was last used, replaced as a whole so that only a power cut can tear it;
 //! - `state`: magic, boot id and the folder's modification time after our last change;
 //! - `own.<hash>`: the addresses of one (container, interface) that we reserved;
 //! - `adopted.<n>`: owners found in the folder when the index was built, spread over a thousand files;
@@ -19,6 +20,7 @@ use super::ranges::{Range, from_number, to_number};
 use super::store::Owner;
 use crate::names::sha512_hex;
 
+const BOOT: &str = "boot";
 const STATE_MAGIC: &str = "podwire-ipam-state 1";
 const OWNER_MAGIC: &str = "podwire-ipam-owner 1";
 const ADOPTED_MAGIC: &str = "podwire-ipam-adopted 1";
@@ -60,6 +62,26 @@ impl Index {
     /// Where it is.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// The boot in which the folder was last used; torn content is no boot's, and `None` says that it never was.
+    pub fn boot(&self) -> Option<String> {
+        match std::fs::read(self.dir.join(BOOT)) {
+            Ok(bytes) => Some(String::from_utf8_lossy(&bytes).trim().to_owned()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(_) => Some(String::new()),
+        }
+    }
+
+    /// Remembers the boot.
+    pub fn write_boot(&self, boot: &str) -> io::Result<()> {
+        std::fs::write(self.aside(), boot)?;
+        std::fs::rename(self.aside(), self.dir.join(BOOT))
+    }
+
+    /// Where a file is written before it gets its name; one is enough, as the lock lets one write at a time.
+    pub fn aside(&self) -> PathBuf {
+        self.dir.join("new")
     }
 
     /// The remembered state; torn or foreign content counts as none.
@@ -192,10 +214,13 @@ impl Index {
         std::fs::write(self.map_path(range), &bits.bytes)
     }
 
-    /// Throws everything away.
+    /// Throws everything away but the boot.
     pub fn clear(&self) -> io::Result<()> {
         for entry in std::fs::read_dir(&self.dir)? {
-            ignore_absent(std::fs::remove_file(entry?.path()))?;
+            let entry = entry?;
+            if entry.file_name() != BOOT {
+                ignore_absent(std::fs::remove_file(entry.path()))?;
+            }
         }
         Ok(())
     }

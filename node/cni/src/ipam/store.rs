@@ -167,9 +167,14 @@ impl Store {
 
     /// Releases what was reserved before this boot: no container has survived it.
     fn release_earlier_boots(&self) -> Result<(), CniError> {
-        let Some(state) = self.index.state() else { return Ok(()) };
-        if state.boot == self.boot || state.boot.is_empty() || self.boot.is_empty() {
-            return Ok(());
+        let remember = || self.index.write_boot(&self.boot).map_err(failed("write the index of", &self.dir));
+        match self.index.boot() {
+            Some(boot) if boot == self.boot => return Ok(()),
+            _ if self.boot.is_empty() => return Ok(()),
+            // Never used by us: what others have put there, they did in whichever boot.
+            None => return remember(),
+            // Another boot's, or torn by a power cut.
+            Some(_) => {}
         }
         let booted = boot_time();
         for ip in self.reserved()? {
@@ -181,7 +186,8 @@ impl Store {
                 ignore_absent(std::fs::remove_file(&path)).map_err(failed("release", &path))?;
             }
         }
-        self.index.clear().map_err(failed("clear the index of", &self.dir))
+        self.index.clear().map_err(failed("clear the index of", &self.dir))?;
+        remember()
     }
 
     /// The addresses of an owner.
@@ -313,7 +319,7 @@ impl Store {
     /// Writes the owner's record under the address; false when it is taken.
     fn claim(&self, owner: &Owner, range: &Range, ip: IpAddr, before: &[IpAddr]) -> Result<bool, CniError> {
         let index_failed = |error| failed("write the index of", &self.dir)(error);
-        let aside = self.index.dir().join(format!("new.{}", std::process::id()));
+        let aside = self.index.aside();
         let path = self.path_of(ip);
         let written = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&aside);
         written
@@ -366,6 +372,8 @@ impl Store {
             ignore_absent(std::fs::remove_file(&path)).map_err(failed("release", &path))?;
             released.push((ip, owner));
         }
+        // With it goes what killed processes have left in the index.
+        self.index.clear().map_err(failed("clear the index of", &self.dir))?;
         Ok(released)
     }
 

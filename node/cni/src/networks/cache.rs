@@ -47,6 +47,10 @@ impl Cache {
         self.dir.join(format!("{network}-{container}-{ifname}"))
     }
 
+    fn aside_of(&self, container: &str, ifname: &str) -> PathBuf {
+        self.dir.join(format!(".new-{container}-{ifname}"))
+    }
+
     /// Writes a result aside and renames it into place: it is there whole or not at all.
     pub(crate) fn write(
         &self,
@@ -55,7 +59,7 @@ impl Cache {
         result: &CniResult,
     ) -> Result<(), Error> {
         let path = self.path_of(&conflist.name, &attachment.container_id, &attachment.ifname);
-        let aside = self.dir.join(format!(".new-{}-{}", attachment.container_id, attachment.ifname));
+        let aside = self.aside_of(&attachment.container_id, &attachment.ifname);
         let args: Vec<Value> = attachment.args.iter().map(|(key, value)| json!([key, value])).collect();
         let value = json!({
             "kind": KIND,
@@ -76,13 +80,17 @@ impl Cache {
         std::fs::rename(&aside, &path).map_err(failed("write", &path))
     }
 
-    /// Removes a result.
+    /// Removes a result, and one that a killed process had begun to write.
     pub(crate) fn remove(&self, network: &str, container: &str, ifname: &str) -> Result<(), Error> {
-        let path = self.path_of(network, container, ifname);
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path)(error)),
-            _ => Ok(()),
+        for path in [self.path_of(network, container, ifname), self.aside_of(container, ifname)] {
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(failed("remove", &path)(error));
+                }
+                _ => {}
+            }
         }
+        Ok(())
     }
 
     /// The cached attachment of a container's interface, whatever its network; what cannot be read counts as absent.
