@@ -80,6 +80,14 @@ pub struct DataDir {
     pub data_dir: PathBuf,
 }
 
+/// Where arrows are offered and read.
+#[derive(Debug, Clone, Args)]
+pub struct TraceDir {
+    /// Folder of the sockets that `podwire trace` reads (default: the node's run folder).
+    #[arg(long, env = "PODWIRE_TRACE_DIR")]
+    pub trace_dir: Option<PathBuf>,
+}
+
 /// Flags of `up`.
 #[derive(Debug, Clone, Args)]
 pub struct UpArgs {
@@ -161,17 +169,21 @@ pub struct ApiserverArgs {
     /// Addresses of services.
     #[arg(long, default_value = "10.89.0.0/16")]
     pub service_cluster_ip_range: String,
-    /// Also issue a client certificate and kubeconfig for this node name.
+    /// Also issue a client certificate, a serving one and a kubeconfig for this node: NAME or NAME=ADDRESS.
     #[arg(long)]
     pub issue_node: Vec<String>,
+    #[command(flatten)]
+    pub at: TraceDir,
 }
 
-/// How a participant that runs alone reaches the API server.
+/// How a participant that runs alone reaches the API server, and where it offers its arrows.
 #[derive(Debug, Clone, Args)]
 pub struct ClientOf {
     /// Credentials of this participant.
     #[arg(long)]
     pub kubeconfig: PathBuf,
+    #[command(flatten)]
+    pub at: TraceDir,
 }
 
 /// Flags of `controllers`.
@@ -244,6 +256,8 @@ pub struct RuntimeArgs {
     /// Folder of registry settings in containerd's certs.d form.
     #[arg(long)]
     pub registry_config: Option<PathBuf>,
+    #[command(flatten)]
+    pub at: TraceDir,
 }
 
 /// Verbs of `image`.
@@ -428,6 +442,11 @@ pub struct TraceArgs {
     /// Columns of the terminal.
     #[arg(long)]
     pub width: Option<usize>,
+    #[command(flatten)]
+    pub at: TraceDir,
+    /// Measure what reporting an arrow costs here.
+    #[arg(long, hide = true)]
+    pub cost: bool,
 }
 
 /// Where the network's configuration, plugins and state are.

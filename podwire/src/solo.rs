@@ -1,6 +1,10 @@
 //! One participant alone, for a cluster whose other participants are elsewhere or upstream's.
 
-use std::{net::SocketAddr, path::Path, sync::Arc};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::{Context, Result};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -18,7 +22,7 @@ use crate::{
 };
 
 /// `podwire apiserver`: API server and embedded store.
-pub async fn apiserver(args: ApiserverArgs) -> Result<()> {
+pub async fn apiserver(args: ApiserverArgs, ring: Ring) -> Result<()> {
     let instance = Instance::at(&args.data.data_dir)?;
     let _lock = lock(&instance)?;
     let store = podwire_store::EmbeddedConfig::new(instance.data_dir.join("store"))
@@ -34,7 +38,9 @@ pub async fn apiserver(args: ApiserverArgs) -> Result<()> {
     write_admin(&api.pki(), api.local_addr(), &instance.kubeconfig())?;
     write_participants(&api.pki(), &server, &instance.data_dir, &args.issue_node)?;
     say(&format!("ready server={server} kubeconfig={}", instance.kubeconfig().display()));
-    api.run(until_signal()?).await;
+    let shutdown = until_signal()?;
+    let folder = args.at.trace_dir.clone().unwrap_or_else(|| instance.run_dir());
+    tokio::join!(api.run(shutdown.clone()), traced(folder, ring, shutdown));
     store.close().await;
     Ok(())
 }
@@ -52,12 +58,13 @@ fn write_participants(pki: &Pki, server: &str, folder: &Path, nodes: &[String]) 
     write("scheduler", "system:kube-scheduler", &[])?;
     write("controllers", "system:kube-controller-manager", &[])?;
     Pki::write_private(&folder.join("ca.crt"), pki.ca_pem())?;
-    for node in nodes {
+    for wanted in nodes {
+        let (node, address) = match wanted.split_once('=') {
+            Some((node, address)) => (node, address.to_owned()),
+            None => (wanted.as_str(), node_parts::node_address().to_string()),
+        };
         write(node, &format!("system:node:{node}"), &["system:nodes"])?;
-        let serving = pki.issue_node_server(
-            node,
-            &[node.clone(), "127.0.0.1".to_owned(), node_parts::node_address().to_string()],
-        )?;
+        let serving = pki.issue_node_server(node, &[node.to_owned(), "127.0.0.1".to_owned(), address])?;
         Pki::write_private(&folder.join(format!("{node}.crt")), &serving.cert_pem)?;
         Pki::write_private(&folder.join(format!("{node}.key")), &serving.key_pem)?;
     }
@@ -65,9 +72,10 @@ fn write_participants(pki: &Pki, server: &str, folder: &Path, nodes: &[String]) 
 }
 
 /// `podwire scheduler`.
-pub async fn scheduler(args: ClientOf) -> Result<()> {
+pub async fn scheduler(args: ClientOf, ring: Ring) -> Result<()> {
     let scheduler = node_parts::scheduler(client(&args.kubeconfig).await?).await?;
-    scheduler.run(until_signal()?).await;
+    let shutdown = until_signal()?;
+    tokio::join!(scheduler.run(shutdown.clone()), traced(trace::folder(&args.at)?, ring, shutdown));
     Ok(())
 }
 
@@ -83,7 +91,7 @@ pub async fn controllers(args: ControllersArgs) -> Result<()> {
 }
 
 /// `podwire kubelet`.
-pub async fn kubelet(args: KubeletArgs) -> Result<()> {
+pub async fn kubelet(args: KubeletArgs, ring: Ring) -> Result<()> {
     let read = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("read {path:?}"));
     let node_ip = args.node_ip.unwrap_or_else(node_parts::node_address);
     let kubelet = node_parts::kubelet(node_parts::KubeletParts {
@@ -105,7 +113,8 @@ pub async fn kubelet(args: KubeletArgs) -> Result<()> {
     .build()
     .await
     .context("start the kubelet")?;
-    kubelet.run(until_signal()?).await;
+    let shutdown = until_signal()?;
+    tokio::join!(kubelet.run(shutdown.clone()), traced(trace::folder(&args.client.at)?, ring, shutdown));
     Ok(())
 }
 
@@ -126,10 +135,16 @@ pub async fn runtime(args: RuntimeArgs, ring: Ring) -> Result<()> {
     let runtime = config.build().await.context("start the runtime")?;
     say(&format!("ready socket={}", listen.display()));
     let shutdown = until_signal()?;
-    let (ran, served) =
-        tokio::join!(runtime.run(shutdown.clone()), trace::serve(instance.run_dir(), ring, shutdown));
-    let () = ran;
-    served
+    let folder = args.at.trace_dir.clone().unwrap_or_else(|| instance.run_dir());
+    tokio::join!(runtime.run(shutdown.clone()), traced(folder, ring, shutdown));
+    Ok(())
+}
+
+/// Offers the arrows of this process; without them it runs on.
+pub async fn traced(folder: PathBuf, ring: Ring, shutdown: CancellationToken) {
+    if let Err(error) = trace::serve(folder, ring, shutdown).await {
+        tracing::warn!(error = format!("{error:#}"), "traces cannot be read; all else goes on");
+    }
 }
 
 async fn client(kubeconfig: &Path) -> Result<kube::Client> {

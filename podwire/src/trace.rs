@@ -4,7 +4,10 @@
 //! newest of them in a bounded ring, a socket hands the ring to `podwire trace`, and the renderers draw it. The pod's
 //! UID is the key: every participant knows it, so no context has to travel through a watch.
 
+mod cost;
 mod draw;
+mod lanes;
+mod mermaid;
 mod ring;
 mod serve;
 mod verb;
@@ -12,7 +15,7 @@ mod verb;
 pub use self::{
     ring::{ArrowLayer, Ring},
     serve::serve,
-    verb::trace,
+    verb::{folder, trace},
 };
 
 use serde::{Deserialize, Serialize};
@@ -41,6 +44,12 @@ pub struct Arrow {
     /// Why it failed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
+    /// The program that plays the caller, when it is an upstream twin (`kubelet v1.36.4`).
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub caller: String,
+    /// The program that plays the called one, when it is an upstream twin.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub callee: String,
     /// `client` or `server` for calls that both ends report.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub side: String,
@@ -60,6 +69,53 @@ impl Arrow {
     pub fn is_note(&self) -> bool {
         self.from == self.to
     }
+
+    /// True for an event of a watch that was opened long before: an answer without a question of its own.
+    pub fn is_told(&self) -> bool {
+        self.what.starts_with("watch:")
+    }
+
+    /// What came back, in words: the reply, the failure, or just that it did.
+    pub fn answer(&self) -> &str {
+        match (self.error.as_str(), self.reply.as_str()) {
+            ("", "") => "done",
+            ("", reply) => reply,
+            (error, _) => error,
+        }
+    }
+}
+
+/// What a reader sees at one moment: somebody is called (or notes, or is told), or an answer comes back.
+#[derive(Debug, Clone, Copy)]
+pub enum Moment<'a> {
+    /// The call leaves, the note is made, the event arrives.
+    Call(&'a Arrow),
+    /// The answer of a call comes back.
+    Reply(&'a Arrow),
+}
+
+/// Calls and answers in the order they happened: what a call caused stands between it and its answer.
+pub fn moments(arrows: &[Arrow]) -> Vec<Moment<'_>> {
+    let mut all: Vec<((u64, u8, u64), Moment<'_>)> = Vec::new();
+    for arrow in arrows {
+        // At the same microsecond: answers before new calls, outer calls before inner, inner answers before outer.
+        all.push(((arrow.began(), 1, u64::MAX - arrow.micros), Moment::Call(arrow)));
+        if !arrow.is_note() && !arrow.is_told() {
+            let rank = if arrow.micros == 0 { 2 } else { 0 };
+            all.push(((arrow.ended, rank, arrow.micros), Moment::Reply(arrow)));
+        }
+    }
+    all.sort_by_key(|(key, _)| *key);
+    all.into_iter().map(|(_, moment)| moment).collect()
+}
+
+/// The upstream program that plays a participant, if one does.
+pub fn twin<'a>(arrows: &'a [Arrow], name: &str) -> Option<&'a str> {
+    arrows.iter().find_map(|arrow| {
+        let played = [(&arrow.from, &arrow.caller), (&arrow.to, &arrow.callee)];
+        let known = played.into_iter().find(|(who, by)| who.as_str() == name && !by.is_empty());
+        known.map(|(_, by)| by.as_str())
+    })
 }
 
 /// The arrows of one pod in the order they began; a call that both ends reported is shown once, as its server saw it.
@@ -67,16 +123,16 @@ pub fn of_pod(arrows: &[Arrow], uid: &str) -> Vec<Arrow> {
     let mut own: Vec<Arrow> = arrows.iter().filter(|arrow| arrow.uid == uid).cloned().collect();
     own.sort_by_key(|arrow| (arrow.began(), arrow.ended));
     let served: Vec<Arrow> = own.iter().filter(|arrow| arrow.side == "server").cloned().collect();
-    own.retain(|arrow| {
-        arrow.side != "client"
-            || !served.iter().any(|other| {
-                other.what == arrow.what
-                    && other.to == arrow.to
-                    && other.began() + 1000 >= arrow.began()
-                    && other.ended <= arrow.ended + 1000
-            })
-    });
+    own.retain(|arrow| arrow.side != "client" || !served.iter().any(|other| is_same_call(arrow, other)));
     own
+}
+
+/// Whether a caller's report and a server's are about one call: the server's lies within the caller's.
+fn is_same_call(client: &Arrow, server: &Arrow) -> bool {
+    server.what == client.what
+        && server.to == client.to
+        && server.began() + 1000 >= client.began()
+        && server.ended <= client.ended + 1000
 }
 
 #[cfg(test)]
@@ -103,6 +159,34 @@ mod tests {
         let shown = of_pod(&all, "u");
         assert_eq!(shown.len(), 1);
         assert_eq!(shown[0].side, "server");
+    }
+
+    #[test]
+    fn what_a_call_caused_stands_between_it_and_its_answer() {
+        let all = [arrow("RunPodSandbox", "server", 10_000, 5_000), arrow("inner", "server", 9_000, 2_000)];
+        let shown: Vec<String> = moments(&all)
+            .iter()
+            .map(|moment| match moment {
+                Moment::Call(arrow) => format!("call {}", arrow.what),
+                Moment::Reply(arrow) => format!("reply {}", arrow.what),
+            })
+            .collect();
+        assert_eq!(shown, ["call RunPodSandbox", "call inner", "reply inner", "reply RunPodSandbox"]);
+    }
+
+    #[test]
+    fn a_twin_is_known_by_any_arrow_that_names_it() {
+        let mut all = [
+            arrow("RunPodSandbox", "server", 10_000, 5_000),
+            arrow("StopPodSandbox", "server", 9_000, 2_000),
+        ];
+        assert_eq!(twin(&all, "Kubelet"), None);
+        all[1].caller = "kubelet v1".to_owned();
+        all[0].callee = "containerd v2".to_owned();
+        assert_eq!(
+            (twin(&all, "Kubelet"), twin(&all, "ContainerRuntime")),
+            (Some("kubelet v1"), Some("containerd v2"))
+        );
     }
 
     #[test]

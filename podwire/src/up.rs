@@ -25,7 +25,7 @@ use crate::{
     instance::Instance,
     node_parts::{self, NetworkFolders},
     say,
-    trace::{self, Ring},
+    trace::Ring,
 };
 
 /// Runs the node until SIGTERM or SIGINT.
@@ -46,7 +46,7 @@ pub async fn up(args: UpArgs, ring: Ring) -> Result<()> {
     let runtime = start_runtime(&instance, &args).await?;
     let kubelet = start_kubelet(&instance, &args, &control, &node).await?;
     let deciders = start_deciders(&control).await?;
-    deciders.tasks.spawn(serve_trace(instance.run_dir(), ring, deciders.shutdown.clone()));
+    deciders.tasks.spawn(crate::solo::traced(instance.run_dir(), ring, deciders.shutdown.clone()));
 
     tokio::select! {
         ready = until_ready(&control.node_client, &node.name) => {
@@ -231,12 +231,6 @@ async fn start_deciders(control: &Control) -> Result<Running> {
         node_parts::controllers(control.controllers_client.clone(), control.pki.ca_pem()).await?;
     running.tasks.spawn(controllers.run(running.shutdown.clone()));
     Ok(running)
-}
-
-async fn serve_trace(folder: PathBuf, ring: Ring, shutdown: CancellationToken) {
-    if let Err(error) = trace::serve(folder, ring, shutdown).await {
-        tracing::warn!(error = format!("{error:#}"), "traces cannot be read; the node runs on");
-    }
 }
 
 /// Returns when the node says that it is Ready.

@@ -49,11 +49,10 @@ pub fn bench(root: &Path, rest: &[&str]) -> Result<()> {
 
 /// The swap matrix: 12 cells, `all` 32, or one by its name (`ooouo`: axes in the table's order, o ours, u upstream).
 pub fn matrix(root: &Path, words: &[&str]) -> Result<()> {
-    let binaries = build::release(root)?;
-    // The cells' threads read these; nothing else runs yet.
-    let me = std::env::current_exe()?;
     if std::env::var_os("PODWIRE_BIN_DIR").is_none() {
-        let mut again = Command::new(me);
+        let binaries = build::release(root)?;
+        // The cells' threads read these; a process of its own has them from the start.
+        let mut again = Command::new(std::env::current_exe()?);
         again
             .arg("matrix")
             .args(words)
@@ -61,8 +60,8 @@ pub fn matrix(root: &Path, words: &[&str]) -> Result<()> {
             .env("PODWIRE_PEERS", peers::default_folder());
         return finish(again.current_dir(root), "matrix");
     }
-    let only = words.first().copied().filter(|word| *word != "all" && !word.is_empty());
-    crate::matrix::run(root, words.contains(&"all"), only)
+    let only: Vec<&str> = words.iter().copied().filter(|word| *word != "all").collect();
+    crate::matrix::run(root, words.contains(&"all"), &only)
 }
 
 fn finish(command: &mut Command, what: &str) -> Result<()> {

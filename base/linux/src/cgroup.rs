@@ -173,8 +173,8 @@ impl Group {
             return Ok(());
         }
         for file in ["cpuset.cpus", "cpuset.mems"] {
-            let value = read(&parent.join(file))?;
-            write(&folder.join(file), value.trim_end())?;
+            let value = allowed(&hierarchy.mount, parent, file)?;
+            write(&folder.join(file), &value)?;
         }
         Ok(())
     }
@@ -315,6 +315,19 @@ impl Group {
     /// What it has used. Missing controllers give zeros.
     pub fn stats(&self) -> Stats {
         stats::read_stats(self)
+    }
+}
+
+/// What a v1 cpuset allows; one that somebody made and left empty gets what the group above it allows.
+fn allowed(mount: &Path, folder: &Path, file: &str) -> Result<String, Error> {
+    let own = read(&folder.join(file))?.trim_end().to_owned();
+    match folder.parent() {
+        Some(parent) if own.is_empty() && folder != mount => {
+            let value = allowed(mount, parent, file)?;
+            write(&folder.join(file), &value)?;
+            Ok(value)
+        }
+        _ => Ok(own),
     }
 }
 

@@ -45,10 +45,38 @@ fn hierarchies() -> Vec<PathBuf> {
 
 impl Drop for CgroupRoot {
     fn drop(&mut self) {
-        for top in hierarchies() {
-            remove_tree(&top.join(self.path.trim_start_matches('/')));
+        let own: Vec<PathBuf> =
+            hierarchies().iter().map(|top| top.join(self.path.trim_start_matches('/'))).collect();
+        // What a failed test left running in its own groups would hold them, and the test's mounts, for ever.
+        for _ in 0..50 {
+            let left: usize = own.iter().map(|folder| kill_tree(folder)).sum();
+            if left == 0 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        for folder in own {
+            remove_tree(&folder);
         }
     }
+}
+
+/// Kills every process in the group and those below; how many there were.
+fn kill_tree(folder: &Path) -> usize {
+    let mut killed = 0;
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.path().is_dir() {
+            killed += kill_tree(&entry.path());
+        }
+    }
+    let members = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    for pid in members.lines().filter_map(|line| line.parse().ok()).filter_map(rustix::process::Pid::from_raw)
+    {
+        // Ignored: it may have ended meanwhile.
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
+        killed += 1;
+    }
+    killed
 }
 
 fn remove_tree(folder: &Path) {

@@ -6,9 +6,11 @@
 pub mod cgroup_root;
 pub mod eventually;
 pub mod isolate;
+pub mod mermaid;
 pub mod node;
 pub mod parts;
 pub mod residue;
+pub mod stack;
 pub mod upstream;
 
 pub use self::{eventually::eventually, isolate::isolate, node::Node};

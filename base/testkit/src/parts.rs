@@ -18,6 +18,13 @@ fn podwire() -> Command {
     Command::new(bin_dir().join("podwire"))
 }
 
+/// A participant whose arrows `podwire trace --trace-dir` finds beside its folder, in `trace`.
+fn participant(folder: &Path) -> Command {
+    let mut command = podwire();
+    command.env("PODWIRE_TRACE_DIR", folder.parent().unwrap_or(folder).join("trace"));
+    command
+}
+
 /// Our API server, and the credentials it wrote.
 pub struct Api {
     /// The process.
@@ -28,13 +35,11 @@ pub struct Api {
 impl Api {
     /// Starts it below `folder` with credentials for `node1`.
     pub fn start(folder: &Path) -> Result<Api> {
-        let mut command = podwire();
-        command.arg("apiserver").arg("--data-dir").arg(folder).args([
-            "--issue-node",
-            "node1",
-            "--secure-port",
-            "6443",
-        ]);
+        let mut command = participant(folder);
+        command
+            .args(["apiserver", "--secure-port", "6443", "--data-dir"])
+            .arg(folder)
+            .arg(format!("--issue-node=node1={NODE_ADDRESS}"));
         let kubeconfig = folder.join("node1.key");
         let peer =
             Peer::start("podwire-apiserver", folder, &mut command)?.until("wrote its credentials", || {
@@ -60,7 +65,11 @@ impl Api {
 
 /// Starts our scheduler.
 pub fn scheduler(folder: &Path, kubeconfig: &Path) -> Result<Peer> {
-    Peer::start("podwire-scheduler", folder, podwire().arg("scheduler").arg("--kubeconfig").arg(kubeconfig))
+    Peer::start(
+        "podwire-scheduler",
+        folder,
+        participant(folder).arg("scheduler").arg("--kubeconfig").arg(kubeconfig),
+    )
 }
 
 /// Starts our controllers.
@@ -80,7 +89,7 @@ pub fn kubelet(
     cgroup_root: &str,
     serving: &Serving,
 ) -> Result<Peer> {
-    let mut command = podwire();
+    let mut command = participant(folder);
     command
         .args([
             "kubelet",
@@ -123,13 +132,25 @@ impl Runtime {
     /// Starts it below `folder`.
     pub fn start(folder: &Path, conf_dir: &Path, bin_dir: &Path) -> Result<Runtime> {
         let socket = folder.join("cri.sock");
-        let mut command = podwire();
+        let mut command = participant(folder);
         command.arg("runtime").arg("--data-dir").arg(folder).arg("--listen").arg(&socket);
         command.arg("--cni-conf-dir").arg(conf_dir).arg("--cni-bin-dir").arg(bin_dir);
         let peer = Peer::start("podwire-runtime", folder, &mut command)?.until("answers", || {
             UnixStream::connect(&socket).map(|_| ()).map_err(|error| error.to_string())
         })?;
         Ok(Runtime { socket, peer: Some(peer), folder: folder.to_owned() })
+    }
+
+    /// The process.
+    pub fn peer(&self) -> &Peer {
+        self.peer.as_ref().expect("taken only when dropped")
+    }
+
+    /// Where it keeps sockets, pins and journals.
+    pub fn run_dir(&self) -> Result<PathBuf> {
+        let done = podwire().args(["instance", "--data-dir"]).arg(&self.folder).output()?;
+        let names: serde_json::Value = serde_json::from_slice(&done.stdout).context("podwire instance")?;
+        Ok(names["runDir"].as_str().context("no runDir")?.into())
     }
 
     /// Loads an image archive.
@@ -147,7 +168,7 @@ impl Drop for Runtime {
     fn drop(&mut self) {
         self.peer.take();
         // Ends the supervisor too; ignored: the residue scan tells if it did not work.
-        podwire().args(["down", "--data-dir"]).arg(&self.folder).output().ok();
+        podwire().args(["down", "--purge", "--data-dir"]).arg(&self.folder).output().ok();
     }
 }
 

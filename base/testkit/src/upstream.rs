@@ -304,6 +304,26 @@ pub struct Containerd {
     pub peer: Peer,
 }
 
+impl Drop for Containerd {
+    /// Its shims outlive it by design; those of pods that a failed test left would stay.
+    fn drop(&mut self) {
+        let socket = self.socket.display().to_string();
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+            let shim = words.first().is_some_and(|word| word.ends_with(b"containerd-shim-runc-v2"));
+            if !shim || !words.iter().any(|word| word.starts_with(socket.as_bytes())) {
+                continue;
+            }
+            let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
+                // Ignored: it may have ended meanwhile.
+                rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
+            }
+        }
+    }
+}
+
 /// Starts containerd below `folder`, with CNI configuration and plugins from the given folders.
 pub fn containerd(folder: &Path, conf_dir: &Path, bin_dir: &Path) -> Result<Containerd> {
     fs::create_dir_all(folder)?;
@@ -336,6 +356,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
 address = "@SOCKET@"
 [plugins.'io.containerd.cri.v1.runtime']
 restrict_oom_score_adj = true
+netns_mounts_under_state_dir = true
 [plugins.'io.containerd.cri.v1.runtime'.cni]
 bin_dirs = ["@BIN@"]
 conf_dir = "@CONF@"

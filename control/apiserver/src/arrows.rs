@@ -57,10 +57,23 @@ fn participant(identity: &Identity, headers: &HeaderMap) -> String {
     }
 }
 
+/// An upstream program by what it calls itself: `kubelet/v1.36.4 (linux/amd64) ...` is `kubelet v1.36.4`.
+fn twin(headers: &HeaderMap) -> String {
+    let agent = headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok());
+    let program = agent.and_then(|agent| agent.split(' ').next()).and_then(|word| word.split_once('/'));
+    match program {
+        Some((name @ ("kubectl" | "kubelet" | "kube-scheduler" | "kube-controller-manager"), version)) => {
+            format!("{name} {version}")
+        }
+        _ => String::new(),
+    }
+}
+
 /// A request about one pod, from its arrival to its answer.
 pub(crate) struct Request {
     from: String,
     what: String,
+    caller: String,
     user: String,
     created: bool,
     known: Option<Arc<Entry>>,
@@ -87,6 +100,7 @@ impl Request {
         Some(Request {
             from: participant(identity, &parts.headers),
             what: format!("{} {}", parts.method, parts.uri.path()),
+            caller: twin(&parts.headers),
             user: identity.user.clone(),
             created: verb == "create" && target.subresource.is_empty(),
             known,
@@ -106,10 +120,11 @@ impl Request {
             Err(error) => error.message.clone(),
         };
         let (pod, took) = (pod_of(&entry.key), micros(self.begun));
-        tracing::debug!(target: TARGET, uid, pod, from = self.from, to = "APIServer", what = self.what, reply, micros = took);
+        tracing::debug!(target: TARGET, uid, pod, from = self.from, to = "APIServer", what = self.what, reply, micros = took, side = "server", caller = self.caller);
         if self.created {
-            let what = format!("authenticated {}, admitted, validated", self.user);
-            tracing::debug!(target: TARGET, uid, pod, from = "APIServer", to = "APIServer", what, micros = 0_u64);
+            // Told now, when the pod has a uid; it was so when the request came.
+            let what = format!("authenticated {}, authorized", self.user);
+            tracing::debug!(target: TARGET, uid, pod, from = "APIServer", to = "APIServer", what, ago = took);
         }
     }
 }
@@ -133,6 +148,7 @@ pub(crate) async fn commit(
     let begun = Instant::now();
     let outcome = core.store.txn(key, guard, op).await?;
     let took = micros(begun);
+    let created = before.is_none();
     if let Outcome::Committed { revision, .. } = &outcome {
         let written = value.map(|value| KeyValue {
             key: key.into(),
@@ -143,6 +159,10 @@ pub(crate) async fn commit(
         let entry = before.or_else(|| written.and_then(|kv| core.caches.of(kind).read_entry(&kv)));
         if let Some(uid) = entry.as_ref().and_then(|entry| entry.uid.as_deref()) {
             let (pod, what, reply) = (pod_of(key), format!("{verb} pod"), format!("revision {revision}"));
+            if created {
+                let what = "admitted, defaulted, validated";
+                tracing::debug!(target: TARGET, uid, pod, from = "APIServer", to = "APIServer", what, ago = took);
+            }
             tracing::debug!(target: TARGET, uid, pod, from = "APIServer", to = "etcd", what, reply, micros = took);
         }
     }

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::pod::PodInfo;
 
@@ -27,7 +28,16 @@ pub(crate) async fn bind(client: Client, pod: &PodInfo, node: &str) -> Result<()
     });
     let api: Api<Pod> = Api::namespaced(client, &pod.namespace);
     let params = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
-    api.create_subresource::<Value, Value>("binding", &pod.name, &params, &binding).await.map(drop)
+    let begun = Instant::now();
+    let bound =
+        api.create_subresource::<Value, Value>("binding", &pod.name, &params, &binding).await.map(drop);
+    tracing::debug!(
+        target: "arrow", uid = &*pod.uid, pod = %pod.reference(), from = "Scheduler", to = "APIServer", side = "client",
+        what = %format_args!("POST /api/v1/namespaces/{}/pods/{}/binding", pod.namespace, pod.name),
+        reply = if bound.is_ok() { "201" } else { "refused" },
+        micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX),
+    );
+    bound
 }
 
 /// Patches parts of a pod's status.

@@ -22,25 +22,54 @@ pub(crate) fn note(pod: &PodRef, what: &str) {
     emit!(pod, to = "Kubelet", what = what, micros = 0u64);
 }
 
-/// A CRI call that is over.
-pub(crate) fn call<T, E: std::fmt::Display>(
-    pod: &PodRef,
-    what: &str,
-    begun: Instant,
-    result: &Result<T, E>,
-    reply: impl FnOnce(&T) -> String,
-) {
-    if !tracing::enabled!(target: "arrow", tracing::Level::DEBUG) {
-        return;
+/// Calls about one pod to one of the kubelet's neighbours.
+#[derive(Clone, Copy)]
+pub(crate) struct Calls<'a> {
+    pod: &'a PodRef,
+    to: &'static str,
+    callee: &'a str,
+}
+
+impl<'a> Calls<'a> {
+    /// CRI calls; `twin` names a runtime that is not ours.
+    pub(crate) fn cri(pod: &'a PodRef, twin: &'a str) -> Self {
+        Calls { pod, to: "ContainerRuntime", callee: twin }
     }
-    let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-    match result {
-        Ok(answer) => {
-            let reply = reply(answer);
-            emit!(pod, to = "ContainerRuntime", what = what, reply = reply, micros = micros, side = "client");
+
+    /// Requests to the API server.
+    pub(crate) fn api(pod: &'a PodRef) -> Self {
+        Calls { pod, to: "APIServer", callee: "" }
+    }
+
+    /// A call is over.
+    pub(crate) fn over<T, E: std::fmt::Display>(
+        self,
+        what: &str,
+        begun: Instant,
+        result: &Result<T, E>,
+        reply: impl FnOnce(&T) -> String,
+    ) {
+        if !tracing::enabled!(target: "arrow", tracing::Level::DEBUG) {
+            return;
         }
-        Err(error) => {
-            emit!(pod, to = "ContainerRuntime", what = what, error = %error, micros = micros, side = "client");
+        let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let Calls { pod, to, callee } = self;
+        match result {
+            Ok(answer) => {
+                let reply = reply(answer);
+                emit!(
+                    pod,
+                    to = to,
+                    callee = callee,
+                    what = what,
+                    reply = reply,
+                    micros = micros,
+                    side = "client"
+                );
+            }
+            Err(error) => {
+                emit!(pod, to = to, callee = callee, what = what, error = %error, micros = micros, side = "client");
+            }
         }
     }
 }

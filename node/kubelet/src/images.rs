@@ -156,7 +156,12 @@ impl Images {
         let began = tokio::time::Instant::now();
         let auth = credentials::lookup(node, pod, &image).await;
         let pulled = self.shared(node, wanted.clone(), auth).await;
-        arrow::call(&spec::PodRef::of(pod), &format!("PullImage {image}"), began, &pulled, Clone::clone);
+        arrow::Calls::cri(&spec::PodRef::of(pod), node.runtime_twin()).over(
+            &format!("PullImage {image}"),
+            began,
+            &pulled,
+            Clone::clone,
+        );
         match pulled {
             Ok(_) => {
                 self.failed.lock().expect("no holder panics").remove(&backoff_key);

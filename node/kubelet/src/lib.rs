@@ -268,6 +268,7 @@ impl Kubelet {
             tasks: tasks.clone(),
             shutdown: shutdown.clone(),
             runtime_label: OnceLock::new(),
+            runtime_twin: OnceLock::new(),
             pods: Mutex::new(BTreeMap::new()),
             labels: Mutex::new(BTreeMap::new()),
             mirrors: files::Mirrors::default(),

@@ -116,9 +116,8 @@ async fn run_sandbox_inner(node: &Arc<Node>, pod: &Arc<Pod>, attempt: u32) -> Re
     let handler = node.runtime_handler(pod).await;
     let begun = Instant::now();
     let result = node.runtime.run_sandbox(config, &handler).await;
-    arrow::call(&PodRef::of(pod), "RunPodSandbox", begun, &result, |s| {
-        format!("sandbox {} {}", s.id, s.ips.join(" "))
-    });
+    arrow::Calls::cri(&PodRef::of(pod), node.runtime_twin())
+        .over("RunPodSandbox", begun, &result, |s| format!("sandbox {} {}", s.id, s.ips.join(" ")));
     Ok(result?)
 }
 
@@ -150,7 +149,8 @@ async fn start_inner(node: &Arc<Node>, input: &StartInput) -> (Option<Container>
     let begun = Instant::now();
     let created = node.runtime.create_container(&input.sandbox.id, config, sandbox_config).await;
     let what = format!("CreateContainer {}", input.container.name);
-    arrow::call(&PodRef::of(&input.pod), &what, begun, &created, |id| format!("container {id}"));
+    arrow::Calls::cri(&PodRef::of(&input.pod), node.runtime_twin())
+        .over(&what, begun, &created, |id| format!("container {id}"));
     let id = match created {
         Ok(id) => id,
         Err(error) => {
@@ -173,7 +173,8 @@ async fn finish_start(
     let begun = Instant::now();
     let started = node.runtime.start_container(id).await;
     let what = format!("StartContainer {}", part.map(|(_, name)| name).unwrap_or_default());
-    arrow::call(&PodRef::of(pod), &what, begun, &started, |()| "started".to_owned());
+    arrow::Calls::cri(&PodRef::of(pod), node.runtime_twin())
+        .over(&what, begun, &started, |()| "started".to_owned());
     let failure = match started {
         Ok(()) => {
             node.events.normal(pod, part, "Started", "Container started");
@@ -216,7 +217,7 @@ pub(crate) async fn kill(node: Arc<Node>, input: KillInput) -> Done {
     let begun = Instant::now();
     let result = stop_and_look(&node, &input.id, &input.sandbox, grace).await;
     let what = format!("StopContainer {}", input.spec.as_ref().map(|c| c.name.as_str()).unwrap_or_default());
-    arrow::call(&PodRef::of(&input.pod), &what, begun, &result, |seen| {
+    arrow::Calls::cri(&PodRef::of(&input.pod), node.runtime_twin()).over(&what, begun, &result, |seen| {
         seen.as_ref().map_or_else(|| "gone".to_owned(), |c| format!("exit code {}", c.exit_code))
     });
     Done::Killed { id: input.id, result }
@@ -269,12 +270,22 @@ async fn tear_down_inner(
         for id in sandboxes {
             let begun = Instant::now();
             let stopped = node.runtime.stop_sandbox(id).await;
-            arrow::call(&reference, "StopPodSandbox", begun, &stopped, |()| "stopped".to_owned());
+            arrow::Calls::cri(&reference, node.runtime_twin()).over(
+                "StopPodSandbox",
+                begun,
+                &stopped,
+                |()| "stopped".to_owned(),
+            );
             stopped?;
             if remove {
                 let begun = Instant::now();
                 let removed = node.runtime.remove_sandbox(id).await;
-                arrow::call(&reference, "RemovePodSandbox", begun, &removed, |()| "removed".to_owned());
+                arrow::Calls::cri(&reference, node.runtime_twin()).over(
+                    "RemovePodSandbox",
+                    begun,
+                    &removed,
+                    |()| "removed".to_owned(),
+                );
                 removed?;
             }
         }

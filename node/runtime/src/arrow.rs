@@ -36,6 +36,7 @@ impl Arrow {
     pub(crate) fn over(self, sandbox: &Sandbox, what: &str, reply: &str) {
         let micros = u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         let key = &sandbox.key;
+        let caller = if self.from == "Kubelet" { sandbox.caller.get() } else { None };
         tracing::debug!(
             target: "arrow",
             uid = %key.uid,
@@ -46,6 +47,13 @@ impl Arrow {
             reply,
             micros,
             side = "server",
+            caller = caller.map_or("", String::as_str),
         );
     }
+}
+
+/// A caller that is not ours, by its gRPC library: ours says `tonic`, everything written in Go says `grpc-go`.
+pub(crate) fn foreign_caller(metadata: &tonic::metadata::MetadataMap) -> Option<String> {
+    let agent = metadata.get("user-agent")?.to_str().ok()?;
+    (!agent.contains("tonic")).then(|| format!("by {agent}"))
 }

@@ -71,6 +71,8 @@ pub(crate) struct Sandbox {
     pub(crate) turn: Turn,
     /// The plugins were told that it runs, and not yet that it stopped.
     pub(crate) plugins_told: AtomicBool,
+    /// The program that asked for it, as it called itself; empty after a restart.
+    pub(crate) caller: std::sync::OnceLock<String>,
     /// Held while the pod's process 1 is being started.
     pub(crate) reaper: Mutex<()>,
     state: Mutex<SandboxStateRow>,
@@ -90,6 +92,7 @@ impl Sandbox {
             created_at: row.created_at,
             dir,
             turn: Turn::new(),
+            caller: std::sync::OnceLock::new(),
             reaper: Mutex::new(()),
             state: Mutex::new(state),
         }

@@ -90,7 +90,11 @@ impl RuntimeService for Service {
         &self,
         request: Request<cri::RunPodSandboxRequest>,
     ) -> Reply<cri::RunPodSandboxResponse> {
+        let caller = crate::arrow::foreign_caller(request.metadata());
         let pod_sandbox_id = joined(sandbox::run(&self.core, request.into_inner()).await)?;
+        if let (Some(caller), Some(sandbox)) = (caller, self.core.registry.sandbox(&pod_sandbox_id)) {
+            sandbox.caller.get_or_init(|| caller);
+        }
         Ok(Response::new(cri::RunPodSandboxResponse { pod_sandbox_id }))
     }
 

@@ -1,6 +1,6 @@
-//! Pictures of a pod's path: a sequence diagram in the terminal, the same as mermaid, and a table of where time went.
+//! Pictures of a pod's path for a terminal: lanes when it is wide, a list when it is narrow, a table of many pods.
 
-use super::Arrow;
+use super::{Arrow, lanes, twin};
 use crate::client::columns;
 
 /// The order in which the mission's diagrams name the participants.
@@ -29,49 +29,17 @@ pub fn participants(arrows: &[Arrow]) -> Vec<String> {
     seen
 }
 
-fn shown_time(micros: u64) -> String {
+/// A duration as people read it.
+pub fn shown_time(micros: u64) -> String {
     let millis = micros as f64 / 1000.0;
     if millis >= 1000.0 { format!("{:.2} s", millis / 1000.0) } else { format!("{millis:.1} ms") }
-}
-
-/// A sequence diagram in mermaid, in the form of the mission documents.
-pub fn mermaid(arrows: &[Arrow]) -> String {
-    let mut text = String::from("sequenceDiagram\n");
-    for name in participants(arrows) {
-        text.push_str(&format!("    participant {}\n", identifier(&name)));
-    }
-    let start = arrows.first().map_or(0, Arrow::began);
-    for arrow in arrows {
-        let (from, to) = (identifier(&arrow.from), identifier(&arrow.to));
-        let at = shown_time(arrow.began() - start);
-        if arrow.is_note() {
-            text.push_str(&format!("    Note over {from}: {} [{at}]\n", safe(&arrow.what)));
-            continue;
-        }
-        text.push_str(&format!("    {from}->>{to}: {} [{at}]\n", safe(&arrow.what)));
-        let reply = if arrow.error.is_empty() { &arrow.reply } else { &arrow.error };
-        if !reply.is_empty() {
-            text.push_str(&format!("    {to}-->>{from}: {} [{}]\n", safe(reply), shown_time(arrow.micros)));
-        }
-    }
-    text
-}
-
-fn identifier(name: &str) -> String {
-    let plain: String = name.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
-    if plain.is_empty() { "unknown".to_owned() } else { plain }
-}
-
-/// Text that mermaid does not read as syntax.
-fn safe(text: &str) -> String {
-    text.replace([';', '#'], ",").replace(['\n', '\r'], " ")
 }
 
 /// A sequence diagram for a terminal `width` columns wide; a list when it is too narrow for lanes.
 pub fn sequence(arrows: &[Arrow], width: usize) -> String {
     let names = participants(arrows);
     let lane = width.saturating_sub(12) / names.len().max(1);
-    if lane < 14 { list(arrows) } else { lanes(arrows, &names, lane.min(30)) }
+    if lane < 14 { list(arrows) } else { lanes::lanes(arrows, &names, lane.min(30)) }
 }
 
 fn list(arrows: &[Arrow]) -> String {
@@ -94,73 +62,13 @@ fn list(arrows: &[Arrow]) -> String {
             what,
         ]);
     }
-    columns(&lines)
-}
-
-fn lanes(arrows: &[Arrow], names: &[String], lane: usize) -> String {
-    let center = |at: usize| at * lane + lane / 2;
-    let column = |name: &String| center(names.iter().position(|known| known == name).unwrap_or(0));
-    let total = lane * names.len();
-    let mut text = String::new();
-    let mut head = vec![' '; total];
-    for (at, name) in names.iter().enumerate() {
-        let shown: Vec<char> = name.chars().take(lane - 1).collect();
-        put(&mut head, center(at).saturating_sub(shown.len() / 2), &shown);
-    }
-    push_line(&mut text, "", &head);
-    let start = arrows.first().map_or(0, Arrow::began);
-    for arrow in arrows {
-        let mut row = vec![' '; total];
-        for at in 0..names.len() {
-            row[center(at)] = '│';
+    let mut text = columns(&lines);
+    for name in participants(arrows) {
+        if let Some(by) = twin(arrows, &name) {
+            text.push_str(&format!("{name} is {by}\n"));
         }
-        let (from, to) = (column(&arrow.from), column(&arrow.to));
-        let took = if arrow.micros > 0 { format!(" ({})", shown_time(arrow.micros)) } else { String::new() };
-        let label = format!(
-            "{}{took}",
-            if arrow.error.is_empty() {
-                arrow.what.clone()
-            } else {
-                format!("{}: {}", arrow.what, arrow.error)
-            }
-        );
-        let at = shown_time(arrow.began() - start);
-        let mut words = row.clone();
-        if arrow.is_note() {
-            row[from] = '◆';
-            put(&mut row, from + 2, &label.chars().collect::<Vec<_>>());
-        } else {
-            let (low, high) = (from.min(to), from.max(to));
-            for cell in row.iter_mut().take(high).skip(low + 1) {
-                *cell = '─';
-            }
-            if to > from {
-                row[high - 1] = '▶'
-            } else {
-                row[low + 1] = '◀'
-            }
-            // The words stand above their arrow.
-            put(&mut words, low + 2, &label.chars().collect::<Vec<_>>());
-            push_line(&mut text, &at, &words);
-            push_line(&mut text, "", &row);
-            continue;
-        }
-        push_line(&mut text, &at, &row);
     }
     text
-}
-
-fn put(row: &mut Vec<char>, at: usize, chars: &[char]) {
-    if row.len() < at + chars.len() {
-        row.resize(at + chars.len(), ' ');
-    }
-    row[at..at + chars.len()].copy_from_slice(chars);
-}
-
-fn push_line(text: &mut String, at: &str, row: &[char]) {
-    let line: String = row.iter().collect();
-    text.push_str(format!("{at:>10}  {line}").trim_end());
-    text.push('\n');
 }
 
 /// Where the time of several pods went: one line each, one column per kind of step.
@@ -204,10 +112,11 @@ fn last_status_before_stop(arrows: &[Arrow]) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
-    fn path() -> Vec<Arrow> {
+    /// A short path with everything that is drawn differently.
+    pub fn path() -> Vec<Arrow> {
         let arrow = |from: &str, to: &str, what: &str, reply: &str, ended: u64, micros: u64| Arrow {
             uid: "u".to_owned(),
             pod: "default/web".to_owned(),
@@ -219,30 +128,37 @@ mod tests {
             micros,
             ..Arrow::default()
         };
+        let mut sandbox = arrow("Kubelet", "ContainerRuntime", "RunPodSandbox", "sandbox 1", 9_000, 5_000);
+        sandbox.callee = "containerd v2.4.2".to_owned();
         vec![
             arrow("KubeCtl", "APIServer", "POST /api/v1/namespaces/default/pods", "201", 2_000, 2_000),
+            arrow("APIServer", "Scheduler", "watch: ADDED", "", 2_500, 0),
             arrow("Scheduler", "Scheduler", "filtered 1 of 1 nodes; chose node1", "", 3_000, 0),
-            arrow("Kubelet", "ContainerRuntime", "RunPodSandbox", "sandbox 1", 9_000, 5_000),
+            sandbox,
+            arrow("ContainerRuntime", "CNIPlugin", "ADD eth0", "10.88.0.2", 6_000, 1_000),
         ]
     }
 
     #[test]
-    fn mermaid_names_participants_in_the_missions_order_and_keeps_arrows_in_time() {
-        let text = mermaid(&path());
-        let order: Vec<&str> =
-            text.lines().filter_map(|line| line.trim().strip_prefix("participant ")).collect();
-        assert_eq!(order, ["KubeCtl", "APIServer", "Scheduler", "Kubelet", "ContainerRuntime"]);
-        let first = text.find("KubeCtl->>APIServer: POST").unwrap();
-        let second = text.find("Kubelet->>ContainerRuntime: RunPodSandbox").unwrap();
-        assert!(first < second);
-        assert!(text.contains("ContainerRuntime-->>Kubelet: sandbox 1 [5.0 ms]"), "{text}");
-        assert!(!text.contains(';'), "a semicolon would end the statement: {text}");
+    fn a_narrow_terminal_gets_a_list_and_a_wide_one_lanes() {
+        let narrow = sequence(&path(), 60);
+        assert!(narrow.starts_with("AT"), "{narrow}");
+        assert!(narrow.ends_with("ContainerRuntime is containerd v2.4.2\n"), "{narrow}");
+        let wide = sequence(&path(), 160);
+        assert!(wide.contains('▶') && wide.contains('◆'), "{wide}");
     }
 
     #[test]
-    fn a_narrow_terminal_gets_a_list_and_a_wide_one_lanes() {
-        assert!(sequence(&path(), 60).starts_with("AT"));
-        let wide = sequence(&path(), 160);
-        assert!(wide.contains('▶') && wide.contains('◆'), "{wide}");
+    fn the_table_of_many_pods_says_where_the_time_of_each_went() {
+        let table = summary(&[path()]);
+        let cells: Vec<&str> = table
+            .lines()
+            .nth(1)
+            .unwrap_or_default()
+            .split("   ")
+            .map(str::trim)
+            .filter(|c| !c.is_empty())
+            .collect();
+        assert_eq!(cells, ["default/web", "-", "5.0 ms", "1.0 ms", "-", "-", "-"], "{table}");
     }
 }

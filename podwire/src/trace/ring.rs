@@ -46,7 +46,9 @@ impl<S: tracing::Subscriber> Layer<S> for ArrowLayer {
         let mut arrow = Arrow::default();
         event.record(&mut Fields(&mut arrow));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        arrow.ended = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
+        let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
+        // What is told late says how long ago it was.
+        arrow.ended = now.saturating_sub(arrow.ended);
         if !arrow.uid.is_empty() {
             self.0.push(arrow);
         }
@@ -66,6 +68,8 @@ impl Fields<'_> {
             "reply" => &mut self.0.reply,
             "error" => &mut self.0.error,
             "side" => &mut self.0.side,
+            "caller" => &mut self.0.caller,
+            "callee" => &mut self.0.callee,
             _ => return,
         };
         *slot = value;
@@ -78,10 +82,10 @@ impl Visit for Fields<'_> {
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        if field.name() == "micros" {
-            self.0.micros = value;
-        } else {
-            self.set(field.name(), value.to_string());
+        match field.name() {
+            "micros" => self.0.micros = value,
+            "ago" => self.0.ended = value,
+            name => self.set(name, value.to_string()),
         }
     }
 
@@ -106,6 +110,18 @@ mod tests {
         let arrows = ring.snapshot();
         assert_eq!(arrows.len(), 1);
         assert_eq!((arrows[0].uid.as_str(), arrows[0].micros), ("u1", 42));
+    }
+
+    #[test]
+    fn a_late_report_is_put_where_it_happened() {
+        let ring = Ring::default();
+        let subscriber = tracing_subscriber::registry().with(ArrowLayer(ring.clone()));
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::debug!(target: "arrow", uid = "u", from = "a", to = "b", what = "now");
+            tracing::debug!(target: "arrow", uid = "u", from = "a", to = "b", what = "then", ago = 60_000_000_u64);
+        });
+        let arrows = ring.snapshot();
+        assert!(arrows[1].ended + 50_000_000 < arrows[0].ended, "{arrows:?}");
     }
 
     #[test]

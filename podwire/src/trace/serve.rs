@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use tokio::{io::AsyncWriteExt, net::UnixListener};
+use tokio::{io::AsyncWriteExt, net::UnixListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{Arrow, Ring};
@@ -14,29 +14,53 @@ use super::{Arrow, Ring};
 /// First line of every answer: magic and version.
 const HEADER: &str = "podwire-trace 1";
 
-/// Serves the ring on a socket in `folder` until `shutdown`. A reader that is away costs nothing.
+/// How long a reader may take to read.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// How many readers are answered side by side; more wait.
+const READERS: usize = 8;
+
+/// Serves the ring on a socket in `folder` until `shutdown`. A reader that is away, or slow, costs nothing.
 pub async fn serve(folder: PathBuf, ring: Ring, shutdown: CancellationToken) -> Result<()> {
+    std::fs::create_dir_all(&folder)?;
+    sweep(&folder);
     let path = folder.join(format!("{}.trace.sock", std::process::id()));
     let listener: UnixListener = podwire_wire::unix::listen(&path)?;
+    let mut readers = JoinSet::new();
     loop {
         let accepted = tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
-            accepted = listener.accept() => accepted,
+            Some(_) = readers.join_next() => continue,
+            accepted = listener.accept(), if readers.len() < READERS => accepted,
         };
         if let Ok((mut stream, _)) = accepted {
             let text = dump(&ring)?;
-            let sent =
-                tokio::time::timeout(std::time::Duration::from_secs(5), stream.write_all(text.as_bytes()))
-                    .await;
-            if !matches!(sent, Ok(Ok(()))) {
-                tracing::debug!("a trace reader went away");
-            }
+            readers.spawn(async move {
+                let sent = tokio::time::timeout(PATIENCE, stream.write_all(text.as_bytes())).await;
+                if !matches!(sent, Ok(Ok(()))) {
+                    tracing::debug!("a trace reader went away");
+                }
+            });
         }
     }
     // Ignored: the folder may be gone already.
     std::fs::remove_file(path).ok();
     Ok(())
+}
+
+/// Removes the sockets of processes that were killed.
+fn sweep(folder: &Path) {
+    for path in std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let refused = |path: &Path| {
+            std::os::unix::net::UnixStream::connect(path)
+                .is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+        };
+        if path.to_string_lossy().ends_with(".trace.sock") && refused(&path) {
+            // Ignored: somebody else may have swept it.
+            std::fs::remove_file(path).ok();
+        }
+    }
 }
 
 fn dump(ring: &Ring) -> Result<String> {
@@ -71,7 +95,7 @@ pub fn collect(folder: &Path) -> Result<Vec<Arrow>> {
         }
     }
     if !answered {
-        bail!("no process of this node answers; is it up?");
+        bail!("no process of this node answers in {folder:?}; is it up? (`podwire up`)");
     }
     Ok(arrows)
 }

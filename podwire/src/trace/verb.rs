@@ -2,13 +2,21 @@
 
 use anyhow::{Result, bail};
 
-use super::{Arrow, draw, of_pod, serve::collect};
-use crate::{cli::TraceArgs, instance::Instance};
+use std::path::PathBuf;
+
+use super::{Arrow, cost, draw, mermaid, of_pod, serve::collect};
+use crate::{
+    cli::{TraceArgs, TraceDir},
+    instance::{DEFAULT_DATA_DIR, Instance},
+};
 
 /// The text that the arguments ask for.
 pub fn trace(args: &TraceArgs) -> Result<String> {
+    if args.cost {
+        return Ok(format!("{} ns per arrow", cost::nanos_per_arrow()));
+    }
     let instance = Instance::at(&args.to.data.data_dir)?;
-    let arrows = collect(&instance.run_dir())?;
+    let arrows = collect(&args.at.trace_dir.clone().unwrap_or_else(|| instance.run_dir()))?;
     if let Some(count) = args.last {
         let pods: Vec<Vec<Arrow>> = newest(&arrows, count).iter().map(|uid| of_pod(&arrows, uid)).collect();
         return Ok(draw::summary(&pods));
@@ -33,10 +41,18 @@ pub fn trace(args: &TraceArgs) -> Result<String> {
     let own = of_pod(&arrows, &uid);
     Ok(match args.output.as_deref() {
         None | Some("wide") => draw::sequence(&own, args.width.unwrap_or_else(terminal_width)),
-        Some("mermaid") => draw::mermaid(&own),
+        Some("mermaid") => mermaid::mermaid(&own),
         Some("json") => serde_json::to_string_pretty(&own)?,
         Some(other) => bail!("error: unknown form {other:?}; choose mermaid or json"),
     })
+}
+
+/// Where a participant that runs alone offers its arrows: as told, else where the default node does.
+pub fn folder(at: &TraceDir) -> Result<PathBuf> {
+    match &at.trace_dir {
+        Some(folder) => Ok(folder.clone()),
+        None => Ok(Instance::at(DEFAULT_DATA_DIR.as_ref())?.run_dir()),
+    }
 }
 
 /// The UIDs of the pods that were started last, oldest first.
@@ -50,6 +66,7 @@ fn newest(arrows: &[Arrow], count: usize) -> Vec<String> {
     seen.split_off(seen.len().saturating_sub(count))
 }
 
+/// The terminal's width; wide enough for lanes when the text goes elsewhere.
 fn terminal_width() -> usize {
     rustix::termios::tcgetwinsize(std::io::stdout())
         .ok()

@@ -75,6 +75,21 @@ fn removing_a_group_kills_what_is_in_it_and_below() {
 }
 
 #[test]
+fn a_group_can_be_used_below_one_that_somebody_made_by_hand() {
+    let above = unique("byhand");
+    // As mkdir leaves it: a v1 cpuset without a processor.
+    for folder in above.procs_files().iter().filter_map(|file| file.parent()) {
+        fs::create_dir(folder).unwrap();
+    }
+    let group = above.child("pod").unwrap();
+    group.create().unwrap();
+    let sleeper = Sleeper::new();
+    group.add(sleeper.0.id()).unwrap();
+    drop(sleeper);
+    above.remove(Duration::from_secs(5)).unwrap();
+}
+
+#[test]
 fn a_path_that_leaves_the_hierarchy_is_refused() {
     for path in ["", "/", "..", "a/../b", "a/./b"] {
         assert!(group(path).is_err(), "{path:?}");

@@ -205,6 +205,10 @@ impl Reporter {
         let version = self.node.runtime.version().await.ok();
         if let Some(version) = &version {
             self.node.runtime_label.get_or_init(|| version.runtime_name.clone());
+            if version.runtime_name != "podwire" {
+                let twin = || format!("{} {}", version.runtime_name, version.runtime_version);
+                self.node.runtime_twin.get_or_init(twin);
+            }
         }
         let runtime =
             version.map(|v| format!("{}://{}", v.runtime_name, v.runtime_version)).unwrap_or_default();

@@ -25,6 +25,8 @@ use crate::{
 const SLOW_RELIST: Duration = Duration::from_secs(60);
 /// Without one it is all there is.
 const FAST_RELIST: Duration = Duration::from_millis(250);
+/// How long a runtime may take to open its event stream before it is listed without one.
+const OPENING: Duration = Duration::from_millis(100);
 /// Longest wait between attempts to reach the runtime.
 const RETRY_CAP: Duration = Duration::from_secs(2);
 
@@ -80,10 +82,11 @@ impl Watcher {
     async fn forever(self) {
         let mut wait = Duration::from_millis(50);
         loop {
-            let error = match self.runtime.events().await {
+            let mut next = Instant::now();
+            let error = match self.open(&mut next).await {
                 Ok(events) => {
                     wait = Duration::from_millis(50);
-                    self.stream(events).await
+                    self.stream(events, next).await
                 }
                 Err(error) if error.status.code() == tonic::Code::Unimplemented => self.poll().await,
                 Err(error) => error,
@@ -95,9 +98,35 @@ impl Watcher {
         }
     }
 
-    /// Follows the event stream until it breaks; relists first, since nothing is replayed.
-    async fn stream(&self, mut events: tonic::Streaming<cri::ContainerEventResponse>) -> CallError {
-        let mut next = Instant::now();
+    /// Opens the event stream; `next` is when to relist again.
+    ///
+    /// A runtime written in Go answers only with its first event, which on an idle node may be hours away: it is
+    /// listed meanwhile.
+    async fn open(
+        &self,
+        next: &mut Instant,
+    ) -> Result<tonic::Streaming<cri::ContainerEventResponse>, CallError> {
+        let mut opening = std::pin::pin!(self.runtime.events());
+        let mut relist = Instant::now() + OPENING;
+        loop {
+            tokio::select! {
+                biased;
+                opened = &mut opening => return opened,
+                () = tokio::time::sleep_until(relist) => {
+                    self.relist().await?;
+                    relist = Instant::now() + SLOW_RELIST;
+                    *next = relist;
+                }
+            }
+        }
+    }
+
+    /// Follows the event stream until it breaks; relists at `next` first, since nothing is replayed.
+    async fn stream(
+        &self,
+        mut events: tonic::Streaming<cri::ContainerEventResponse>,
+        mut next: Instant,
+    ) -> CallError {
         loop {
             tokio::select! {
                 biased;

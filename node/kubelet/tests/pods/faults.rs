@@ -120,6 +120,21 @@ async fn a_runtime_without_events_is_relisted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_whose_event_stream_opens_late_is_ready_at_once() {
+    let cluster = Cluster::without_kubelet().await;
+    cluster.fake.world.lock().unwrap().late_events = true;
+    let mut cluster = cluster;
+    cluster.start_kubelet().await;
+    cluster.create("web", one("run:1")).await;
+    cluster.running("web").await;
+    cluster.fake.end("app", 1);
+    cluster.until("web", "restarted", |pod| restarts(pod) == 1 && phase(pod) == "Running").await;
+    cluster.delete("web", 1).await;
+    cluster.gone("web").await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pod_the_node_has_no_room_for_is_turned_away() {
     let cluster = Cluster::start().await;
     let spec =

@@ -51,6 +51,8 @@ pub(crate) struct World {
     pub(crate) exec_exit: i32,
     pub(crate) fail_sandbox: Option<String>,
     pub(crate) without_events: bool,
+    /// The event stream opens with its first event, as a server written in Go does it.
+    pub(crate) late_events: bool,
     pub(crate) exec_url: String,
 }
 
@@ -455,7 +457,10 @@ impl RuntimeService for Fake {
         if self.world.lock().unwrap().without_events {
             return Err(Status::unimplemented("no events"));
         }
-        let stream = futures::stream::unfold(self.events.subscribe(), |mut events| async move {
+        let mut events = self.events.subscribe();
+        let late = self.world.lock().unwrap().late_events;
+        let first = if late { events.recv().await.ok() } else { None };
+        let rest = futures::stream::unfold(events, |mut events| async move {
             loop {
                 match events.recv().await {
                     Ok(event) => return Some((Ok(event), events)),
@@ -464,6 +469,7 @@ impl RuntimeService for Fake {
                 }
             }
         });
+        let stream = futures::stream::iter(first.map(Ok)).chain(rest);
         Ok(Response::new(stream.boxed()))
     }
 

@@ -1,0 +1,257 @@
+//! A cluster of one node from any mix of our participants with upstream's, each as a process of its own.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{
+    cgroup_root::CgroupRoot,
+    eventually::eventually,
+    node::{bin_dir, peer},
+    parts, residue,
+    upstream::{self, Containerd, ControlPlane, NODE_ADDRESS, Peer, Serving},
+};
+
+/// How long the stack may take on a busy machine for what takes a second.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Which participants are ours; the others are upstream's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ours {
+    /// API server, store and controllers.
+    pub api: bool,
+    /// Scheduler.
+    pub scheduler: bool,
+    /// Kubelet.
+    pub kubelet: bool,
+    /// Container runtime.
+    pub runtime: bool,
+    /// CNI plugins.
+    pub cni: bool,
+}
+
+impl Ours {
+    /// Every participant ours.
+    pub const ALL: Ours = Ours { api: true, scheduler: true, kubelet: true, runtime: true, cni: true };
+}
+
+/// The running cluster; everything ends when it is dropped, in this order.
+pub struct Stack {
+    kubelet: Peer,
+    scheduler: Peer,
+    api: Api,
+    runtime: Runtime,
+    _cgroup: CgroupRoot,
+    /// What was there before any pod.
+    before: Vec<String>,
+    names: residue::Names,
+    folder: upstream::Scratch,
+}
+
+enum Api {
+    Ours(parts::Api, #[allow(dead_code)] Peer),
+    Upstream(ControlPlane),
+}
+
+impl Api {
+    fn start(ours: bool, folder: &Path) -> Result<Api> {
+        if !ours {
+            return Ok(Api::Upstream(upstream::control_plane(folder)?));
+        }
+        let api = parts::Api::start(folder)?;
+        let controllers = parts::controllers(folder, &api.kubeconfig("controllers"))?;
+        Ok(Api::Ours(api, controllers))
+    }
+
+    fn kubeconfig(&self, who: &str) -> PathBuf {
+        match self {
+            Api::Ours(api, _) => api.kubeconfig(who),
+            Api::Upstream(control) => control.kubeconfig.clone(),
+        }
+    }
+
+    fn serving(&self) -> Result<Serving> {
+        match self {
+            Api::Ours(api, _) => Ok(api.serving()),
+            Api::Upstream(control) => {
+                let (cert, key) = control.authority.issue(
+                    "node1",
+                    "/O=system:nodes/CN=system:node:node1",
+                    &format!("DNS:node1,IP:{NODE_ADDRESS}"),
+                )?;
+                Ok(Serving { cert, key, client_ca: control.authority.certificate() })
+            }
+        }
+    }
+}
+
+enum Runtime {
+    Ours(parts::Runtime),
+    Upstream(Containerd),
+}
+
+impl Runtime {
+    fn start(ours: bool, folder: &Path, conf_dir: &Path, plugins: &Path) -> Result<Runtime> {
+        let images = folder.with_extension("images");
+        fs::create_dir_all(&images)?;
+        let app = upstream::image_archive(&images, "localhost/pod-app:latest", "pod-app")?;
+        if ours {
+            let runtime = parts::Runtime::start(folder, conf_dir, plugins)?;
+            runtime.import(&app)?;
+            return Ok(Runtime::Ours(runtime));
+        }
+        let containerd = upstream::containerd(folder, conf_dir, plugins)?;
+        upstream::containerd_import(&containerd, &app)?;
+        upstream::containerd_import(
+            &containerd,
+            &upstream::image_archive(&images, "localhost/pause:latest", "pause")?,
+        )?;
+        Ok(Runtime::Upstream(containerd))
+    }
+
+    fn peer(&self) -> &Peer {
+        match self {
+            Runtime::Ours(runtime) => runtime.peer(),
+            Runtime::Upstream(containerd) => &containerd.peer,
+        }
+    }
+
+    /// Where it keeps what a reboot forgets.
+    fn run_dir(&self) -> Result<PathBuf> {
+        match self {
+            Runtime::Ours(runtime) => runtime.run_dir(),
+            Runtime::Upstream(containerd) => {
+                Ok(containerd.socket.parent().map(Path::to_owned).unwrap_or_default())
+            }
+        }
+    }
+
+    fn socket(&self) -> &Path {
+        match self {
+            Runtime::Ours(runtime) => &runtime.socket,
+            Runtime::Upstream(containerd) => &containerd.socket,
+        }
+    }
+}
+
+const CONFLIST: &str = r#"{"cniVersion":"1.0.0","name":"matrix","plugins":[
+ {"type":"bridge","bridge":"mx0","isGateway":true,"ipMasq":true,"hairpinMode":true,
+  "ipam":{"type":"host-local","dataDir":"@DATA@","ranges":[[{"subnet":"10.90.0.0/16"}]],"routes":[{"dst":"0.0.0.0/0"}]}},
+ {"type":"portmap","capabilities":{"portMappings":true}}]}"#;
+
+impl Stack {
+    /// Starts the mix in the calling thread's network namespace, which must be its own, and waits for the node.
+    pub fn start(ours: Ours) -> Result<Stack> {
+        upstream::node_address()?;
+        let folder = upstream::Scratch::new()?;
+        let at = |name: &str| folder.path().join(name);
+        let conf_dir = at("net.d");
+        fs::create_dir_all(&conf_dir)?;
+        let conflist = CONFLIST.replace("@DATA@", &at("ipam").display().to_string());
+        fs::write(conf_dir.join("10-matrix.conflist"), conflist)?;
+        let plugins = if ours.cni {
+            parts::plugins(&at("bin"))?
+        } else {
+            peer("cni/bridge")?.parent().map(Path::to_owned).context("no plugins")?
+        };
+        let cgroup = CgroupRoot::create()?;
+        let runtime = Runtime::start(ours.runtime, &at("runtime"), &conf_dir, &plugins)?;
+        let api = Api::start(ours.api, &at("api"))?;
+        let scheduler = if ours.scheduler { parts::scheduler } else { upstream::scheduler };
+        let scheduler = scheduler(&at("scheduler"), &api.kubeconfig("scheduler"))?;
+        let (kubeconfig, serving) = (api.kubeconfig("node1"), api.serving()?);
+        let kubelet = if ours.kubelet {
+            parts::kubelet(&at("kubelet"), &kubeconfig, runtime.socket(), cgroup.path(), &serving)?
+        } else {
+            let serving = Some(&serving);
+            upstream::kubelet(&at("kubelet"), &kubeconfig, runtime.socket(), cgroup.path(), serving)?
+        };
+        let names = residue::Names {
+            data_dir: folder.path().to_owned(),
+            run_dir: runtime.run_dir()?,
+            cgroup_root: cgroup.path().to_owned(),
+            bridge: "mx0".to_owned(),
+        };
+        let mut stack =
+            Stack { kubelet, scheduler, api, runtime, _cgroup: cgroup, before: Vec::new(), names, folder };
+        stack.until_ready().map_err(|error| error.context(stack.log_tails()))?;
+        // The node's own, like the folder that kubelet mounts onto itself.
+        stack.before = residue::of_pods(&stack.names);
+        Ok(stack)
+    }
+
+    fn until_ready(&self) -> Result<()> {
+        eventually("the node is Ready", PATIENCE, || {
+            let ready = self.kubectl(&["wait", "--for=condition=Ready", "node/node1", "--timeout=1s"]);
+            let says = "jsonpath={.status.conditions[?(@.type==\"Ready\")].message}";
+            let why = || self.kubectl(&["get", "node", "node1", "-o", says]);
+            ready.map(drop).map_err(|_| why().unwrap_or_else(|error| error.to_string()))
+        })
+    }
+
+    /// The administrator's credentials.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.api.kubeconfig("admin")
+    }
+
+    /// Runs the real kubectl; its output, or its complaint as the error.
+    pub fn kubectl(&self, args: &[&str]) -> Result<String> {
+        let mut command = Command::new(peer("kubectl")?);
+        command.env("KUBECONFIG", self.kubeconfig()).env("HOME", self.folder.path());
+        said(&format!("kubectl {}", args.join(" ")), &command.args(args).output()?)
+    }
+
+    /// Applies a manifest as soon as the API server admits it; when it did.
+    pub fn apply_admitted(&self, manifest: &str) -> Result<Instant> {
+        let path = self.folder.path().join("manifest.yaml");
+        fs::write(&path, manifest)?;
+        let path = path.display().to_string();
+        // Our API server admits pods once the default service account is there.
+        eventually("the objects are admitted", PATIENCE, || {
+            let begun = Instant::now();
+            self.kubectl(&["apply", "-f", &path]).map(|_| begun).map_err(|error| format!("{error:#}"))
+        })
+    }
+
+    /// Runs `podwire trace` over what our participants reported.
+    pub fn trace(&self, args: &[&str]) -> Result<String> {
+        let mut command = Command::new(bin_dir().join("podwire"));
+        command.arg("trace").args(args).arg("--trace-dir").arg(self.folder.path().join("trace"));
+        said(&format!("podwire trace {}", args.join(" ")), &command.output()?)
+    }
+
+    /// The ends of the participants' logs, for failure messages.
+    pub fn log_tails(&self) -> String {
+        [&self.kubelet, &self.scheduler, self.runtime.peer()].map(Peer::log_tail).join("\n")
+    }
+
+    /// Fails unless the pods' links, mounts, cgroups, addresses and folders go soon (upstream's kubelet takes a minute).
+    pub fn assert_no_pod_residue(&self) -> Result<()> {
+        let at = |name: &str| self.folder.path().join(name);
+        let places = [at("ipam/matrix"), at("kubelet/root/pods")];
+        eventually("nothing is left of the pods", Duration::from_secs(90), || {
+            let mut found = residue::of_pods(&self.names);
+            found.retain(|one| !self.before.contains(one));
+            for entry in places.iter().flat_map(fs::read_dir).flatten().flatten() {
+                // IPAM keeps a lock and the last address it gave.
+                let address = entry.file_name().display().to_string().parse::<std::net::IpAddr>();
+                if entry.path().is_dir() || address.is_ok() {
+                    found.push(entry.path().display().to_string());
+                }
+            }
+            if found.is_empty() { Ok(()) } else { Err(found.join("\n")) }
+        })
+    }
+}
+
+fn said(what: &str, done: &Output) -> Result<String> {
+    if !done.status.success() {
+        bail!("{what}: {}", String::from_utf8_lossy(&done.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+}
