@@ -14,25 +14,24 @@ pub fn test(root: &Path) -> Result<()> {
     finish(command.current_dir(root), "make test")
 }
 
-/// The tests with real peers whose names contain `part`.
+/// The tests with real peers whose names contain `part`; all of them with the comparison of the two API servers.
 pub fn interop(root: &Path, part: &str) -> Result<()> {
     let binaries = build::debug(root)?;
-    let mut command = Command::new("cargo");
-    command
-        .args([
-            "test",
-            "--package",
-            "podwire-tests",
-            "--features",
-            "interop",
-            "--no-fail-fast",
-            "--",
-            "--test-threads=1",
-        ])
-        .arg(part)
-        .env("PODWIRE_BIN_DIR", binaries)
-        .env("PODWIRE_PEERS", peers::default_folder());
-    finish(command.current_dir(root), "interop")
+    let lane = |package: &str, rest: &[&str]| {
+        let mut command = Command::new("cargo");
+        command
+            .args(["test", "--package", package, "--features", "interop", "--no-fail-fast"])
+            .args(rest)
+            .args(["--", "--test-threads=1", part])
+            .env("PODWIRE_BIN_DIR", &binaries)
+            .env("PODWIRE_PEERS", peers::default_folder());
+        finish(command.current_dir(root), &format!("interop of {package}"))
+    };
+    let whole = lane("podwire-tests", &[]);
+    if part.is_empty() {
+        lane("podwire-apiserver", &["--test", "differential"])?;
+    }
+    whole
 }
 
 /// The benchmark, in release; beside the peers when they are built.

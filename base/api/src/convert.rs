@@ -2,6 +2,8 @@
 
 mod autoscaler;
 
+pub(crate) use autoscaler::METRICS;
+
 use serde_json::{Map, Value};
 
 use crate::Kind;

@@ -51,7 +51,7 @@ pub fn apply(kind: &Kind, object: &mut Value) {
         ("scheduling.k8s.io", "PriorityClass") => absent(map, "preemptionPolicy", "PreemptLowerPriority"),
         ("rbac.authorization.k8s.io", _) => rbac(map),
         ("resource.k8s.io", _) => resource(kind, map),
-        ("autoscaling", "HorizontalPodAutoscaler") => absent(child(map, "spec"), "minReplicas", 1),
+        ("autoscaling", "HorizontalPodAutoscaler") => workload::autoscaler(kind, map),
         ("authentication.k8s.io", "TokenRequest") => absent(child(map, "spec"), "expirationSeconds", 3600),
         _ => {}
     }

@@ -11,7 +11,7 @@ pub use qos::pod_qos;
 
 type Object = Map<String, Value>;
 
-const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// An entry, null when absent.
 fn part<'a>(map: &'a Object, key: &str) -> &'a Value {
@@ -169,7 +169,9 @@ fn differs(kind: &Kind, new: &Value, old: &Value) -> bool {
             .map(|(k, v)| (k.clone(), v.clone()))
             .collect()
     };
-    rest(new) != rest(old)
+    let relabelled =
+        kind.resource == "endpointslices" && new["metadata"]["labels"] != old["metadata"]["labels"];
+    relabelled || rest(new) != rest(old)
 }
 
 /// A pod created with scheduling gates says so in its conditions.

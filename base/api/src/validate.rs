@@ -37,6 +37,8 @@ pub fn create(kind: &Kind, object: &Value) -> Vec<FieldError> {
 pub fn update(kind: &Kind, new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Errors::default();
     if !kind.is("", "Event") {
+        // Upstream looks at the metadata for all kinds and then once more for each, and clients see both.
+        meta::update(new, old, &mut errors);
         meta::update(new, old, &mut errors);
     }
     own_rules(kind, new, &mut errors);
@@ -55,6 +57,7 @@ pub fn update(kind: &Kind, new: &Value, old: &Value) -> Vec<FieldError> {
 /// Complaints about an update of `/status`.
 pub fn update_status(kind: &Kind, new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Errors::default();
+    meta::update(new, old, &mut errors);
     meta::update(new, old, &mut errors);
     match (kind.group, kind.kind) {
         ("", "Pod") => pod::update_status(new, old, &mut errors),
@@ -112,6 +115,8 @@ fn own_rules(kind: &Kind, object: &Value, errors: &mut Errors) {
         ("resource.k8s.io", _) => device::rules(kind, object, errors),
         ("policy", "PodDisruptionBudget") => workload::disruption_budget(object, errors),
         ("scheduling.k8s.io", "PriorityClass") => workload::priority_class(object, errors),
+        ("discovery.k8s.io", "EndpointSlice") => workload::endpoint_slice(object, errors),
+        ("autoscaling", "HorizontalPodAutoscaler") => workload::autoscaler(object, errors),
         ("node.k8s.io", "RuntimeClass") => workload::runtime_class(object, errors),
         _ => {}
     }

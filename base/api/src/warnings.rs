@@ -42,6 +42,7 @@ pub fn on_create(kind: &Kind, object: &Value) -> Vec<String> {
 
 fn pod(metadata: &Value, spec: &Value, root: &Path<'_>, out: &mut Vec<String>) {
     let path = root.child("spec");
+    let is_template = !root.to_string().is_empty();
     let mut warn = |at: &Path<'_>, words: &str| out.push(format!("{at}: {words}"));
     scheduling(spec, &path, &mut warn);
     annotations(metadata, root, &mut warn);
@@ -55,7 +56,8 @@ fn pod(metadata: &Value, spec: &Value, root: &Path<'_>, out: &mut Vec<String>) {
         }
     }
     ports(spec, &path, &mut warn);
-    if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|s| s < 0) {
+    // A pod's own value is made good before anybody looks; a template's is kept.
+    if is_template && spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|s| s < 0) {
         let words = "must be >= 0; negative values are invalid and will be treated as 1";
         warn(&path.child("terminationGracePeriodSeconds"), words);
     }
@@ -243,10 +245,7 @@ mod tests {
         let pods = crate::by_resource("", "v1", "pods").unwrap();
         for (spec, expected) in [
             (json!({}), ""),
-            (
-                json!({"terminationGracePeriodSeconds": -1}),
-                "spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1",
-            ),
+            (json!({"terminationGracePeriodSeconds": -1}), ""),
             (
                 json!({"nodeSelector": {"beta.kubernetes.io/os": "linux"}}),
                 "spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead",

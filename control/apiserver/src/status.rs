@@ -179,7 +179,13 @@ impl ApiError {
 
     /// 422 about an object that no row of the kinds table describes (options, for example).
     pub(crate) fn invalid_of(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        let lines: Vec<String> = errors.iter().map(|e| format!("{}: {}", e.field, e.message)).collect();
+        // The causes may say a thing twice, as upstream's do; the message does not.
+        let mut lines: Vec<String> = Vec::new();
+        for line in errors.iter().map(|e| format!("{}: {}", e.field, e.message)) {
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
         let text = match lines.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),

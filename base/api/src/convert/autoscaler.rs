@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::defaults::child;
 
-const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
+pub(crate) const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";

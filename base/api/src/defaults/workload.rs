@@ -66,6 +66,8 @@ fn deployment(map: &mut Object) {
 }
 
 fn daemon_set(map: &mut Object) {
+    // A field of old that now travels as an annotation; the strategy counts it up.
+    absent(child(child(map, "metadata"), "annotations"), crate::strategy::TEMPLATE_GENERATION, "0");
     let spec = child(map, "spec");
     let strategy = child(spec, "updateStrategy");
     set(strategy, "type", "RollingUpdate");
@@ -75,6 +77,21 @@ fn daemon_set(map: &mut Object) {
         absent(rolling, "maxSurge", 0);
     }
     absent(spec, "revisionHistoryLimit", 10);
+}
+
+/// Replicas, and the metric that is meant when none is named.
+pub(super) fn autoscaler(kind: &Kind, map: &mut Object) {
+    let others = map.get("metadata").is_some_and(|m| m["annotations"][crate::convert::METRICS].is_string());
+    let spec = child(map, "spec");
+    absent(spec, "minReplicas", 1);
+    if kind.version == "v1" {
+        if !others {
+            absent(spec, "targetCPUUtilizationPercentage", 80);
+        }
+        return;
+    }
+    let target = json!({"type": "Utilization", "averageUtilization": 80});
+    absent(spec, "metrics", json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]));
 }
 
 fn stateful_set(map: &mut Object) {

@@ -238,7 +238,7 @@ static BINDING: &[Column] = &[
     col("Groups", S, 1, Computed(c::subject_groups)),
     col("ServiceAccounts", S, 1, Computed(c::subject_accounts)),
 ];
-static ROLE: &[Column] = &[NAME, col("Created At", S, 0, Text("metadata.creationTimestamp"))];
+static ROLE: &[Column] = &[NAME, col("Created At", "date", 0, Text("metadata.creationTimestamp"))];
 static CLAIM_STATE: &[Column] = &[NAME, col("State", S, 0, Computed(c::claim_state)), AGE];
 static SLICE: &[Column] = &[
     NAME,

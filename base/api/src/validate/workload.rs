@@ -34,7 +34,12 @@ pub(super) fn workload(kind: &Kind, object: &Value, errors: &mut Errors) {
             }
             errors.nonnegative(&Path::root("revision"), &object["revision"]);
         }
-        "ReplicationController" if spec["template"].is_null() => errors.required(&path.child("template"), ""),
+        "ReplicationController" if spec["template"].is_null() => {
+            if spec["selector"].as_object().is_none_or(serde_json::Map::is_empty) {
+                errors.required(&path.child("selector"), "");
+            }
+            errors.required(&path.child("template"), "");
+        }
         "ReplicationController" => {
             pod_template(&spec["template"], &path.child("template"), &["Always"], errors)
         }
@@ -65,7 +70,10 @@ fn selector(kind: &Kind, spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let here = path.child("selector");
     let selector = &spec["selector"];
     if selector.is_null() {
-        errors.required(&here, "");
+        // Upstream lets this one pass and complains about the labels instead.
+        if kind.kind != "DaemonSet" {
+            errors.required(&here, "");
+        }
     } else {
         meta::label_selector(selector, &here, errors);
     }
@@ -263,7 +271,48 @@ pub(super) fn priority_class(object: &Value, errors: &mut Errors) {
 
 pub(super) fn runtime_class(object: &Value, errors: &mut Errors) {
     let handler = text(&object["handler"]);
+    if handler.is_empty() {
+        return errors.required(&Path::root("handler"), "");
+    }
     errors.all_invalid(&Path::root("handler"), handler, syntax::dns_label(handler));
+}
+
+pub(super) fn endpoint_slice(object: &Value, errors: &mut Errors) {
+    let path = Path::root("addressType");
+    if text(&object["addressType"]).is_empty() {
+        return errors.required(&path, "");
+    }
+    errors.one_of(&path, &object["addressType"], &["FQDN", "IPv4", "IPv6"]);
+}
+
+pub(super) fn autoscaler(object: &Value, errors: &mut Errors) {
+    let path = Path::root("spec");
+    let spec = &object["spec"];
+    let (least, most) =
+        (spec["minReplicas"].as_i64().unwrap_or(1), spec["maxReplicas"].as_i64().unwrap_or(0));
+    if least < 1 {
+        errors.invalid(&path.child("minReplicas"), least, "must be greater than or equal to 1");
+    }
+    let here = path.child("maxReplicas");
+    if most < 1 {
+        errors.required(&here, "must be set and greater than 0");
+    }
+    if most < least {
+        errors.invalid(&here, most, "must be greater than or equal to `minReplicas`");
+    }
+    let here = path.child("scaleTargetRef");
+    let target = &spec["scaleTargetRef"];
+    for field in ["kind", "name"] {
+        if text(&target[field]).is_empty() {
+            errors.required(&here.child(field), "");
+        }
+    }
+    let version = text(&target["apiVersion"]);
+    if version.is_empty()
+        || crate::split_api_version(version).0.is_empty() && text(&target["kind"]) != "ReplicationController"
+    {
+        errors.invalid(&here.child("apiVersion"), version, "apiVersion must specify API group");
+    }
 }
 
 pub(super) fn pod_template_object(object: &Value, errors: &mut Errors) {

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::StatusCode;
 use podwire_api::validate::{Cause, FieldError};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::Call;
 use crate::status::{ApiError, Result};
@@ -120,12 +120,13 @@ pub(crate) fn check_options(call: &Call) -> Result<()> {
     }
 }
 
-fn decode_token(token: &str) -> Result<(i64, String)> {
+/// The revision and the first key that a token names.
+pub(crate) fn decode_token(token: &str) -> Result<(i64, String)> {
     let bad = |why: &str| {
         ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
     };
-    let raw = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|error| bad(&error.to_string()))?;
-    let value: Value = serde_json::from_slice(&raw).map_err(|error| bad(&error.to_string()))?;
+    let raw = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|error| bad(&illegal(&error)))?;
+    let value = podwire_api::strict::decode_json(&raw).map_err(|error| bad(&error.to_string()))?.value;
     if value["v"] != "meta.k8s.io/v1" {
         return Err(bad("server does not recognize this encoded version"));
     }
@@ -134,6 +135,17 @@ fn decode_token(token: &str) -> Result<(i64, String)> {
         revision.ok_or_else(|| bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"))?;
     let start = value["start"].as_str().filter(|start| !start.is_empty() && !start.contains(".."));
     Ok((revision, start.ok_or_else(|| bad("encoded start key empty (version meta.k8s.io/v1)"))?.to_owned()))
+}
+
+/// What is wrong with base64, in Go's words.
+fn illegal(error: &base64::DecodeError) -> String {
+    let at = match error {
+        base64::DecodeError::InvalidByte(at, _) => *at,
+        base64::DecodeError::InvalidLastSymbol { offset, .. } => *offset,
+        base64::DecodeError::InvalidLength(length) => length.saturating_sub(1),
+        base64::DecodeError::InvalidPadding => 0,
+    };
+    format!("illegal base64 data at input byte {at}")
 }
 
 /// The token of the page after `last`.
