@@ -19,6 +19,8 @@ const KEEP: Duration = Duration::from_secs(75);
 const KEEP_COUNT: usize = 50_000;
 /// Their bytes together stay under this.
 const KEEP_BYTES: usize = 32 << 20;
+/// A watcher takes no more than this at a time.
+const BATCH_BYTES: usize = 64 << 10;
 
 /// The ring has moved past a cursor.
 #[derive(Debug, Clone, Copy)]
@@ -163,14 +165,22 @@ impl ResourceCache {
         Ok(state.first + passed as u64)
     }
 
-    /// Up to `limit` changes from `cursor` on.
+    /// Changes from `cursor` on: at most `limit` of them, and no more than about [`BATCH_BYTES`] but for the first.
+    ///
+    /// A watcher holds what it has taken until its client has read it, so this bounds what a slow one costs.
     pub(crate) fn changes(&self, cursor: u64, limit: usize) -> Result<Vec<Arc<Change>>, CursorLost> {
         let state = self.read();
         let Some(skip) = cursor.checked_sub(state.first) else {
             return Err(CursorLost { oldest: state.floor });
         };
         let skip = usize::try_from(skip).unwrap_or(usize::MAX).min(state.ring.len());
-        Ok(state.ring.range(skip..).take(limit).cloned().collect())
+        let mut bytes = 0;
+        let fits = |change: &&Arc<Change>| {
+            let first = bytes == 0;
+            bytes += change.entry.len();
+            first || bytes <= BATCH_BYTES
+        };
+        Ok(state.ring.range(skip..).take(limit).take_while(fits).cloned().collect())
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, State> {
