@@ -7,6 +7,7 @@
 //! Synchronous on purpose: a network namespace belongs to a thread, and the plugin binary must start in a millisecond.
 
 pub mod conformance;
+pub mod hostile;
 pub mod ipam;
 pub mod names;
 pub mod networks;

@@ -100,19 +100,10 @@ impl Cache {
             if !entry.file_name().to_string_lossy().ends_with(&suffix) {
                 continue;
             }
-            let value: Option<Value> =
-                std::fs::read(entry.path()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-            let Some(value) = value else { continue };
-            // The name is ambiguous, as `-` is legal in all three parts.
-            if value["kind"] != KIND || value["containerId"] != container || value["ifName"] != ifname {
-                continue;
+            let Ok(bytes) = std::fs::read(entry.path()) else { continue };
+            if let Some(cached) = parse(&bytes, Some((container, ifname))) {
+                return Some(cached);
             }
-            let config = STANDARD.decode(value["config"].as_str().unwrap_or_default()).ok()?;
-            let conflist = Conflist::parse(&config, None).ok()?;
-            let result = CniResult::parse(&value["result"], conflist.version)
-                .ok()
-                .filter(|_| !value["result"].is_null());
-            return Some(Cached { conflist, result });
         }
         None
     }
@@ -153,4 +144,19 @@ impl Cache {
         }
         Ok(found)
     }
+}
+
+/// Reads a cached result; with `whose`, only of that container and interface.
+pub(crate) fn parse(bytes: &[u8], whose: Option<(&str, &str)>) -> Option<Cached> {
+    let value: Value = serde_json::from_slice(bytes).ok()?;
+    // The name of the file is ambiguous, as `-` is legal in all three parts.
+    let other = whose.is_some_and(|(id, ifname)| value["containerId"] != id || value["ifName"] != ifname);
+    if value["kind"] != KIND || other {
+        return None;
+    }
+    let config = STANDARD.decode(value["config"].as_str().unwrap_or_default()).ok()?;
+    let conflist = Conflist::parse(&config, None).ok()?;
+    let result =
+        CniResult::parse(&value["result"], conflist.version).ok().filter(|_| !value["result"].is_null());
+    Some(Cached { conflist, result })
 }

@@ -17,6 +17,7 @@ use super::conflist::Conflist;
 use super::{Attachment, Error, Pending};
 use crate::ipam::store::boot_id;
 use crate::names::sha512_hex;
+use crate::spec::request::{check_container_id, check_ifname};
 use crate::spec::result::CniResult;
 use crate::spec::version::Version;
 
@@ -113,7 +114,8 @@ impl Journal {
         if name.len() <= 200 {
             return self.dir.join(name);
         }
-        self.dir.join(format!("{}@{}", &container[..100], &sha512_hex(&name)[..64]))
+        let start: String = container.chars().take(100).collect();
+        self.dir.join(format!("{start}@{}", &sha512_hex(&name)[..64]))
     }
 
     /// Writes the intent.
@@ -232,28 +234,29 @@ impl Writer {
     }
 }
 
-fn parse(text: &str) -> Option<Entry> {
+/// Reads the text of a journal; damage after the header only loses what follows it.
+pub(crate) fn parse(text: &str) -> Option<Entry> {
     let mut lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     let header: Value = serde_json::from_str(lines.next()?).ok()?;
     if header["magic"] != MAGIC || header["version"] != VERSION {
         return None;
     }
     let mut entry = parse_header(&header)?;
+    let steps = entry.conflist.plugins.len();
     for line in lines {
         let Ok(value) = serde_json::from_str::<Value>(line) else { break };
         let result =
             |name: &str| value.get(name).and_then(|value| CniResult::parse(value, Version::V1_1).ok());
         if let Some(step) = value.get("step").and_then(Value::as_u64) {
-            entry.begun = usize::try_from(step).ok()? + 1;
+            entry.begun = usize::try_from(step).unwrap_or(usize::MAX).saturating_add(1).min(steps);
             entry.partial = result("partial").or(entry.partial);
         } else if value.get("attached").is_some() {
             entry.phase = Phase::Attached;
             entry.result = result("attached");
         } else if let Some(left) = value.get("deleting").and_then(Value::as_array) {
             entry.phase = Phase::Deleting;
-            entry.left = Some(
-                left.iter().filter_map(Value::as_u64).filter_map(|step| usize::try_from(step).ok()).collect(),
-            );
+            let left = left.iter().filter_map(Value::as_u64).filter_map(|step| usize::try_from(step).ok());
+            entry.left = Some(left.filter(|step| *step < steps).collect());
             value["reason"].as_str().unwrap_or_default().clone_into(&mut entry.reason);
         }
     }
@@ -269,6 +272,8 @@ fn parse_header(header: &Value) -> Option<Entry> {
     let plugins = header["plugins"].as_array()?.iter().filter_map(Value::as_object).cloned();
     conflist.plugins = plugins.collect::<Vec<Map<String, Value>>>();
     conflist.version = Version::parse(header["cniVersion"].as_str()?).ok()?;
+    check_container_id(header["containerId"].as_str()?).ok()?;
+    check_ifname(header["ifName"].as_str()?).ok()?;
     Some(Entry {
         phase: Phase::Adding,
         attachment: Attachment {
