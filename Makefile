@@ -1,9 +1,9 @@
 # One line each; the logic lives in xtask and in the tests.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check peers interop interop-smoke vm matrix bench gen clean
+.PHONY: help setup demo test check peers interop interop-smoke vm matrix bench fuzz gen clean
 
-help:           ; @echo "make demo | test | check | peers | interop | interop-smoke | vm | matrix | bench | gen"
+help:           ; @echo "make demo | test | check | peers | interop | interop-smoke | vm | matrix | bench | fuzz | gen"
 setup:          ; @.ci/setup
 demo: setup     ; @cargo run --quiet --package xtask -- demo
 test: setup     ; @cargo run --quiet --package xtask -- test
@@ -14,5 +14,6 @@ interop-smoke: setup ; @.ci/setup go && cargo xtask peers smoke && cargo xtask i
 vm: setup       ; @.ci/setup vm && cargo xtask vm
 matrix: peers   ; @cargo xtask matrix $(if $(ALL),all)
 bench: setup    ; @cargo xtask bench $(WHAT)
+fuzz: setup     ; @.ci/setup fuzz && cargo xtask fuzz $(WHAT) $(SECONDS)
 gen: setup      ; @cargo xtask gen proto && cargo xtask gen kinds
 clean:          ; @cargo clean

@@ -12,6 +12,7 @@
 
 mod build;
 mod demo;
+mod fuzz;
 mod gen_kinds;
 mod gen_proto;
 mod lanes;
@@ -22,7 +23,7 @@ mod vm;
 
 use std::{path::PathBuf, process::ExitCode};
 
-const USAGE: &str = "usage: cargo xtask gen proto | gen kinds | tidy | test | demo | bench | interop [smoke] | matrix [all|CELL] | peers [NAME...|smoke] | vm";
+const USAGE: &str = "usage: cargo xtask gen proto | gen kinds | tidy | test | demo | bench | fuzz [TARGET...] [SECONDS] | interop [smoke] | matrix [all|CELL] | peers [NAME...|smoke] | vm";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         ["interop"] => lanes::interop(&root, ""),
         ["interop", "smoke"] => lanes::interop(&root, "smoke"),
         ["bench", rest @ ..] => lanes::bench(&root, rest),
+        ["fuzz", rest @ ..] => fuzz::run(&root, rest),
         ["matrix", rest @ ..] => lanes::matrix(&root, rest),
         ["vm"] => vm::run(&root),
         ["tidy"] => tidy::run(&root),

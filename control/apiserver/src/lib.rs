@@ -18,6 +18,7 @@ mod config;
 mod core;
 mod extract;
 mod handler;
+pub mod hostile;
 mod identity;
 mod negotiate;
 pub mod pki;

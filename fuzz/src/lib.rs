@@ -1,0 +1,61 @@
+//! What the targets share: inputs to begin with, made from the API's own tables.
+//!
+//! A target hands its first inputs over in its `init` block; `make fuzz` names the folder they go to.
+
+use podwire_api::schema::{Cardinality, Message, SchemaRef, Type};
+use podwire_api::{Kind, kinds};
+use serde_json::{Map, Value, json};
+
+/// The folder for first inputs.
+const FOLDER: &str = "PODWIRE_FUZZ_SEEDS";
+
+/// Keeps an input to begin with.
+pub fn seed(number: usize, bytes: &[u8]) {
+    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    std::fs::write(std::path::Path::new(&folder).join(format!("seed-{number}")), bytes)
+        .expect("the folder of seeds can be written");
+}
+
+/// Keeps one input per kind, with the byte in front that chooses the kind.
+pub fn seed_kinds(shift: u32, make: impl Fn(&'static Kind) -> Vec<u8>) {
+    for (number, kind) in kinds().iter().enumerate() {
+        let Ok(first) = u8::try_from(number << shift) else { continue };
+        let mut bytes = vec![first];
+        bytes.extend(make(kind));
+        seed(number, &bytes);
+    }
+}
+
+/// An object with every field of the message set, down to a depth.
+pub fn full(schema: SchemaRef, depth: usize) -> Value {
+    let mut map = Map::new();
+    for field in schema.fields {
+        let Some(one) = sample(field.ty, depth) else { continue };
+        let value = match field.cardinality {
+            Cardinality::One => one,
+            Cardinality::List => json!([one]),
+            Cardinality::Map => json!({"k": one}),
+        };
+        map.insert(field.name.to_owned(), value);
+    }
+    Value::Object(map)
+}
+
+fn sample(ty: Type, depth: usize) -> Option<Value> {
+    Some(match ty {
+        Type::Str => json!("a"),
+        Type::Bool => json!(true),
+        Type::I32 | Type::I64 => json!(7),
+        Type::F64 => json!(1.5),
+        Type::Bytes => json!("aGk="),
+        Type::Quantity => json!("1500m"),
+        Type::IntOrString => json!("25%"),
+        Type::Time | Type::MicroTime => json!("2026-11-15T11:22:33Z"),
+        Type::Duration => json!("1h"),
+        Type::Fields => json!({"f:a": {}}),
+        Type::Raw | Type::Json => json!({"n": 1}),
+        Type::Strs => json!(["a"]),
+        Type::Message(_) if depth == 0 => return None,
+        Type::Message(index) => full(Message::at(index), depth - 1),
+    })
+}
