@@ -4,6 +4,7 @@
 //! Each part of the path has a bench of its own; a word chooses one (`make bench WHAT=path`).
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::cast_precision_loss, unreachable_pub)]
 
+mod api;
 mod measure;
 mod path;
 mod pods;
@@ -20,6 +21,7 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     match what.as_str() {
         "path" => runtime.block_on(path::run()),
-        other => bail!("there is no bench called {other}; there are: path"),
+        "api" => api::run(),
+        other => bail!("there is no bench called {other}; there are: path, api"),
     }
 }

@@ -1,5 +1,14 @@
 //! The table: what was measured, its target, and upstream's figure of the same run when there is one.
 
+/// Which way a figure is better.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Better {
+    /// Times, memory: less is better, the target is a ceiling.
+    Less,
+    /// Rates: more is better, the target is a floor.
+    More,
+}
+
 /// One line of the table.
 pub struct Row {
     what: String,
@@ -7,35 +16,72 @@ pub struct Row {
     ours: f64,
     upstream: Option<f64>,
     target: Option<f64>,
+    better: Better,
 }
 
 impl Row {
-    /// A figure of ours, upstream's if it was measured, and the target if there is one.
+    /// A figure of ours, upstream's if it was measured, and the target (a ceiling) if there is one.
     pub fn new(what: &str, unit: &'static str, ours: f64, upstream: Option<f64>, target: Option<f64>) -> Row {
-        Row { what: what.to_owned(), unit, ours, upstream, target }
+        Row { what: what.to_owned(), unit, ours, upstream, target, better: Better::Less }
+    }
+
+    /// The same for a rate: more is better and the target is a floor.
+    pub fn rate(
+        what: &str,
+        unit: &'static str,
+        ours: f64,
+        upstream: Option<f64>,
+        target: Option<f64>,
+    ) -> Row {
+        Row { better: Better::More, ..Row::new(what, unit, ours, upstream, target) }
+    }
+
+    /// How many times better than upstream.
+    fn ratio(&self) -> Option<f64> {
+        let upstream = self.upstream?;
+        Some(match self.better {
+            Better::Less => upstream / self.ours.max(1e-9),
+            Better::More => self.ours / upstream.max(1e-9),
+        })
+    }
+
+    /// Whether the target is met, when there is one.
+    fn met(&self) -> Option<bool> {
+        let target = self.target?;
+        Some(match self.better {
+            Better::Less => self.ours <= target,
+            Better::More => self.ours >= target,
+        })
     }
 }
 
 /// Prints the rows.
 pub fn print(rows: &[Row]) {
-    println!("\n{:<42} {:>12} {:>12} {:>8} {:>12}  met", "", "ours", "upstream", "ratio", "target");
+    println!("\n{:<46} {:>14} {:>14} {:>8} {:>14}  met", "", "ours", "upstream", "ratio", "target");
     for row in rows {
-        let shown =
-            |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.1} {}", row.unit));
-        let ratio =
-            row.upstream.map_or(String::new(), |upstream| format!("{:.1}x", upstream / row.ours.max(1e-9)));
-        let met = match row.target {
-            None => "",
-            Some(target) if row.ours <= target => "yes",
-            Some(_) => "NO",
-        };
+        let bound = if row.better == Better::Less { "<=" } else { ">=" };
+        let shown = |value: f64| format!("{} {}", number(value), row.unit);
         println!(
-            "{:<42} {:>12} {:>12} {:>8} {:>12}  {met}",
+            "{:<46} {:>14} {:>14} {:>8} {:>14}  {}",
             row.what,
-            shown(Some(row.ours)),
-            shown(row.upstream),
-            ratio,
-            shown(row.target)
+            shown(row.ours),
+            row.upstream.map_or(String::new(), shown),
+            row.ratio().map_or(String::new(), |ratio| format!("{ratio:.1}x")),
+            row.target.map_or(String::new(), |target| format!("{bound} {}", shown(target))),
+            match row.met() {
+                None => "",
+                Some(true) => "yes",
+                Some(false) => "NO",
+            }
         );
+    }
+}
+
+/// Large figures without a fraction, small ones with enough of it.
+fn number(value: f64) -> String {
+    match value.abs() {
+        large if large >= 1000.0 => format!("{value:.0}"),
+        small if small < 1.0 => format!("{value:.3}"),
+        _ => format!("{value:.1}"),
     }
 }

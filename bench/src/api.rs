@@ -1,0 +1,280 @@
+//! The API server with its store beside kube-apiserver with etcd: start, memory, writes, reads, lists, watches.
+//!
+//! One thread makes all the load, so that at most one of the two cores is the client's; what it burned is printed too.
+
+mod client;
+mod servers;
+
+use std::{
+    cell::RefCell,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use futures::{StreamExt, stream::FuturesUnordered};
+
+use self::{client::Endpoint, servers::Server};
+use crate::{
+    measure::{self, Processes},
+    report::{self, Row},
+};
+
+/// Pods that the memory target speaks of.
+const PODS: usize = 5_000;
+/// Objects of the list that is measured.
+const LISTED: usize = 5_500;
+/// Objects that lie in the store for the second cost per write.
+const MANY: usize = 50_000;
+/// Watchers that hear one change.
+const WATCHERS: usize = 1_000;
+
+/// Measures both servers and prints the table.
+pub fn run() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        println!("ours ...");
+        let ours = Figures::of(Server::ours().await?).await?;
+        let theirs = if ["etcd", "kube-apiserver", "kubectl"]
+            .iter()
+            .all(|name| podwire_testkit::node::peer(name).is_ok())
+        {
+            println!("upstream ...");
+            Some(Figures::of(Server::upstream().await?).await?)
+        } else {
+            println!("(the peers are not built: `make peers` puts upstream beside)");
+            None
+        };
+        print(&ours, theirs.as_ref());
+        Ok(())
+    })
+}
+
+fn print(ours: &Figures, theirs: Option<&Figures>) {
+    let less = |what: &str, unit: &'static str, read: fn(&Figures) -> f64, target: Option<f64>| {
+        Row::new(what, unit, read(ours), theirs.map(read), target)
+    };
+    let more = |what: &str, read: fn(&Figures) -> f64, target: Option<f64>| {
+        Row::rate(what, "/s", read(ours), theirs.map(read), target)
+    };
+    report::print(&[
+        less("ready, from nothing", "ms", |f| f.ready, Some(150.0)),
+        less("idle PSS, API server and store", "MB", |f| f.idle, Some(30.0)),
+        less("5,000 pods more", "MB", |f| f.pods, Some(40.0)),
+        more("pod creates, 64 connections, durable", |f| f.pod_creates.rate, None),
+        more("creates, 16 connections, durable", |f| f.creates_16.rate, None),
+        more("creates, 64 connections, durable", |f| f.creates.rate, Some(8_000.0)),
+        less("  one of them, p50", "ms", |f| f.creates.p50, None),
+        less("  one of them, p99", "ms", |f| f.creates.p99, None),
+        less("  server CPU each", "ms", |f| f.creates.cpu, None),
+        less("create, 1 connection, p50", "ms", |f| f.create_alone, None),
+        more("gets, 64 connections", |f| f.gets.rate, Some(20_000.0)),
+        less("  server CPU each", "ms", |f| f.gets.cpu, None),
+        less("LIST 5,500 configmaps, p50", "ms", |f| f.list, Some(4.0)),
+        less("LIST page of 500, p50", "ms", |f| f.page, None),
+        less("1,000 watchers heard a change, p50", "ms", |f| f.fan_out, Some(5.0)),
+        less("CPU of a write, 10 stored", "ms", |f| f.few.cpu, None),
+        less("CPU of a write, 50,000 stored", "ms", |f| f.many.cpu, None),
+        more("creates, 64 connections, 50,000 stored", |f| f.many.rate, Some(8_000.0)),
+        less("PSS at the end", "MB", |f| f.end, None),
+        less("client CPU per create", "ms", |f| f.creates.client, None),
+        less("client CPU per get", "ms", |f| f.gets.client, None),
+    ]);
+}
+
+/// What a round of requests came to.
+struct Round {
+    /// Requests per second.
+    rate: f64,
+    /// Milliseconds of one request.
+    p50: f64,
+    p99: f64,
+    /// Milliseconds of the server's CPU per request.
+    cpu: f64,
+    /// Milliseconds of this client's CPU per request.
+    client: f64,
+}
+
+/// The figures of one server.
+struct Figures {
+    ready: f64,
+    idle: f64,
+    pods: f64,
+    pod_creates: Round,
+    few: Round,
+    creates_16: Round,
+    creates: Round,
+    create_alone: f64,
+    gets: Round,
+    list: f64,
+    page: f64,
+    fan_out: f64,
+    many: Round,
+    end: f64,
+}
+
+impl Figures {
+    async fn of(server: Server) -> Result<Figures> {
+        let endpoint = &server.endpoint;
+        // Both settle: pages of the start are given back, loops of the start are over.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let idle = server.pss()?;
+        for name in ["few", "listed", "many", "pods"] {
+            namespace(endpoint, name).await?;
+        }
+        println!("  writes ...");
+        let few = round(&server, 64, 2_000, |n| configmap(endpoint, "few", n)).await?;
+        let pod_creates = round(&server, 64, PODS, |n| pod(endpoint, n)).await?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let pods = server.pss()? - idle;
+        let alone = round(&server, 1, 500, |n| configmap(endpoint, "listed", n)).await?;
+        let creates_16 = round(&server, 16, LISTED - 500, |n| configmap(endpoint, "listed", n + 500)).await?;
+        println!("  reads ...");
+        let gets = round(&server, 64, 30_000, |n| {
+            let path = format!("/api/v1/namespaces/listed/configmaps/m{}", n % LISTED);
+            endpoint.request("GET", &path, "")
+        })
+        .await?;
+        let list = repeated(endpoint, 60, "/api/v1/namespaces/listed/configmaps").await?;
+        let page = repeated(endpoint, 60, "/api/v1/namespaces/listed/configmaps?limit=500").await?;
+        println!("  watchers ...");
+        let fan_out = fan_out(endpoint).await?;
+        println!("  many writes ...");
+        let creates = round(&server, 64, MANY, |n| configmap(endpoint, "many", n)).await?;
+        let many = round(&server, 64, 10_000, |n| configmap(endpoint, "many", MANY + n)).await?;
+        let end = server.pss()?;
+        Ok(Figures {
+            ready: millis(server.ready),
+            idle,
+            pods,
+            pod_creates,
+            few,
+            creates_16,
+            creates,
+            create_alone: alone.p50,
+            gets,
+            list,
+            page,
+            fan_out,
+            many,
+            end,
+        })
+    }
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+async fn namespace(endpoint: &Endpoint, name: &str) -> Result<()> {
+    let body = format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{name}"}}}}"#);
+    endpoint.connect().await?.ask(&endpoint.request("POST", "/api/v1/namespaces", &body)).await?;
+    Ok(())
+}
+
+fn configmap(endpoint: &Endpoint, namespace: &str, number: usize) -> Vec<u8> {
+    let body = format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"m{number}","labels":{{"app":"bench"}}}},"data":{{"key":"{:0120}"}}}}"#,
+        number
+    );
+    endpoint.request("POST", &format!("/api/v1/namespaces/{namespace}/configmaps"), &body)
+}
+
+fn pod(endpoint: &Endpoint, number: usize) -> Vec<u8> {
+    let body = format!(
+        r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"p{number}","labels":{{"app":"bench"}}}},"spec":{{"containers":[{{"name":"main","image":"registry.example/bench/app:v1","command":["/app"],"args":["--port=8080"],"ports":[{{"containerPort":8080}}],"env":[{{"name":"MODE","value":"bench"}}],"resources":{{"requests":{{"cpu":"100m","memory":"64Mi"}}}}}}],"automountServiceAccountToken":false}}}}"#
+    );
+    endpoint.request("POST", "/api/v1/namespaces/pods/pods", &body)
+}
+
+/// Sends `count` requests over `connections`, each connection one after the other.
+async fn round(
+    server: &Server,
+    connections: usize,
+    count: usize,
+    request: impl Fn(usize) -> Vec<u8>,
+) -> Result<Round> {
+    let connections = server.endpoint.connect_many(connections).await?;
+    // Rendered before the clock starts, newest first because they are taken from the end.
+    let requests: RefCell<Vec<Vec<u8>>> = RefCell::new((0..count).rev().map(request).collect());
+    let times = RefCell::new(Vec::with_capacity(count));
+    let own = Processes::of_pids(&[std::process::id()]);
+    let (server_before, own_before) = (server.cpu()?, own.cpu()?);
+    let begun = Instant::now();
+    let mut clients: FuturesUnordered<_> = connections
+        .into_iter()
+        .map(|mut connection| {
+            let (requests, times) = (&requests, &times);
+            async move {
+                loop {
+                    let Some(request) = requests.borrow_mut().pop() else { return anyhow::Ok(()) };
+                    let sent = Instant::now();
+                    connection.ask(&request).await?;
+                    times.borrow_mut().push(sent.elapsed());
+                }
+            }
+        })
+        .collect();
+    while let Some(done) = clients.next().await {
+        done?;
+    }
+    let took = begun.elapsed();
+    let each = |before: Duration, after: Duration| millis(after.saturating_sub(before)) / count as f64;
+    let times = times.borrow();
+    Ok(Round {
+        rate: count as f64 / took.as_secs_f64(),
+        p50: millis(measure::percentile(&times, 50)),
+        p99: millis(measure::percentile(&times, 99)),
+        cpu: each(server_before, server.cpu()?),
+        client: each(own_before, own.cpu()?),
+    })
+}
+
+/// The median time of a read, repeated on one connection.
+async fn repeated(endpoint: &Endpoint, times: usize, path: &str) -> Result<f64> {
+    let mut connection = endpoint.connect().await?;
+    let request = endpoint.request("GET", path, "");
+    let mut samples = Vec::with_capacity(times);
+    for _ in 0..times {
+        let begun = Instant::now();
+        connection.ask(&request).await?;
+        samples.push(begun.elapsed());
+    }
+    Ok(millis(measure::percentile(&samples, 50)))
+}
+
+/// From sending a change until each of many watchers, on a connection of its own, has heard of it; the median.
+async fn fan_out(endpoint: &Endpoint) -> Result<f64> {
+    let mut connection = endpoint.connect().await?;
+    connection.ask(&endpoint.request("GET", "/api/v1/namespaces/few/configmaps?limit=1", "")).await?;
+    let list: serde_json::Value = serde_json::from_slice(connection.answer())?;
+    let version = list["metadata"]["resourceVersion"].as_str().context("no resourceVersion")?;
+    let path = format!("/api/v1/namespaces/few/configmaps?watch=true&resourceVersion={version}");
+    let request = endpoint.request("GET", &path, "");
+    let mut watchers = endpoint.connect_many(WATCHERS).await?;
+    for watcher in &mut watchers {
+        watcher.watch(&request).await?;
+    }
+    let mut samples = Vec::new();
+    for number in 0..40 {
+        let name = format!("news{number}");
+        let body = format!(
+            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}},"data":{{"key":"news"}}}}"#
+        );
+        let post = endpoint.request("POST", "/api/v1/namespaces/few/configmaps", &body);
+        let needle = format!("\"{name}\"");
+        let begun = Instant::now();
+        let writing = connection.ask(&post);
+        let mut hearing: FuturesUnordered<_> =
+            watchers.iter_mut().map(|watcher| watcher.hear(needle.as_bytes())).collect();
+        let hearing = async {
+            while let Some(heard) = hearing.next().await {
+                heard?;
+            }
+            Ok(begun.elapsed())
+        };
+        let (_, took) = tokio::try_join!(writing, hearing)?;
+        samples.push(took);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(millis(measure::percentile(&samples, 50)))
+}
