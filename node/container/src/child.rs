@@ -171,6 +171,9 @@ impl Child<'_> {
     ///
     /// What needs the host's rights has been done by now: the mounts are open.
     fn become_root_of(&self, user: RawFd, launch: &Launch) -> Result<(), Failure> {
+        if let Some(pids) = &launch.join_pid {
+            sys::setns(pids.as_raw_fd(), libc::CLONE_NEWPID).at(Stage::UserNamespace)?;
+        }
         sys::setns(user, libc::CLONE_NEWUSER).at(Stage::UserNamespace)?;
         let child = sys::clone_sibling(launch.clone_flags).at(Stage::UserNamespace)?;
         if child != 0 {

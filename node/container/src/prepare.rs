@@ -320,7 +320,7 @@ impl Launch {
     /// Descriptors the child needs besides stdio and its pipes.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         let maps = self.mounts.iter().filter_map(|m| m.idmap.as_ref()?.user.as_ref());
-        let users = self.user.iter().chain(maps).map(AsRawFd::as_raw_fd);
+        let users = self.user.iter().chain(&self.join_pid).chain(maps).map(AsRawFd::as_raw_fd);
         self.joins.iter().map(|(fd, _, _)| fd.as_raw_fd()).chain(users)
     }
 }

@@ -13,7 +13,6 @@ use podwire_wire::{
     cri::{image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer},
 };
 use tokio::{net::UnixListener, sync::mpsc};
-use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -27,7 +26,7 @@ use crate::{
     journal::{Journal, Opened},
     model::Registry,
     plugins::{Plugins, View},
-    recovery,
+    recovery, serve,
     service::Service,
     stream::StreamServer,
 };
@@ -167,17 +166,8 @@ impl Runtime {
         let images = ImageServiceServer::new(Images { core: core.clone() })
             .max_decoding_message_size(CRI_MESSAGE_LIMIT)
             .max_encoding_message_size(CRI_MESSAGE_LIMIT);
-        let served = tonic::transport::Server::builder()
-            .add_service(runtime)
-            .add_service(images)
-            .serve_with_incoming_shutdown(
-                UnixListenerStream::new(listener),
-                shutdown.clone().cancelled_owned(),
-            )
-            .await;
-        if let Err(error) = served {
-            tracing::error!(error = &error as &dyn std::error::Error, "CRI server ended");
-        }
+        let routes = tonic::service::Routes::new(runtime).add_service(images);
+        serve::serve(listener, routes, shutdown.clone()).await;
         core.tasks.close();
         if tokio::time::timeout(PATIENCE, core.tasks.wait()).await.is_err() {
             // The journal knows them; the next start goes on from there.

@@ -210,14 +210,8 @@ fn namespaces(core: &Core, sandbox: &Sandbox, config: &cri::ContainerConfig) -> 
     all.pid = match NamespaceMode::try_from(own.pid) {
         Ok(NamespaceMode::Container) => PidNamespace::Own,
         Ok(NamespaceMode::Node) => PidNamespace::Node,
-        Ok(NamespaceMode::Target) if all.user.is_none() => {
-            PidNamespace::Join(target(core, sandbox, &own.target_id)?)
-        }
+        Ok(NamespaceMode::Target) => PidNamespace::Join(target(core, sandbox, &own.target_id)?),
         _ if pod.pid == NamespaceMode::Node as i32 => PidNamespace::Node,
-        // The supervisor cannot follow a process into a shared PID namespace through a user namespace.
-        _ if all.user.is_some() => {
-            return Err(OpError::invalid("a user namespace and a shared PID namespace do not go together"));
-        }
         _ => PidNamespace::Join(crate::reaper::namespace(core, sandbox)?),
     };
     Ok(all)

@@ -34,6 +34,7 @@ mod reaper;
 mod records;
 mod recovery;
 mod sandbox;
+mod serve;
 mod service;
 mod signal;
 mod spec;

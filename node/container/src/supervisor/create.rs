@@ -162,9 +162,11 @@ impl Server {
         let pipes = wiring.pipes(launch.descriptors());
         let into = into_cgroup(group.as_ref()).map_err(|e| internal(&e))?;
         // With a user namespace the other new ones are made from inside it, by a second child.
-        let flags = if launch.user.is_some() { 0 } else { launch.clone_flags };
+        // The first stays among our processes, so that the number it reports for the second is ours too.
+        let (flags, pids) =
+            if launch.user.is_some() { (0, None) } else { (launch.clone_flags, launch.join_pid.as_ref()) };
         let (pid, pidfd) = self
-            .clone_into(launch.join_pid.as_ref(), flags, into.as_ref(), || child::container(&launch, &pipes))
+            .clone_into(pids, flags, into.as_ref(), || child::container(&launch, &pipes))
             .map_err(|e| refusal(RefusalKind::Setup, format!("clone the container's process: {e}")))?;
         let whose = Whose { container: arg.id.clone(), exec: None };
         let process =
