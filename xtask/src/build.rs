@@ -24,29 +24,31 @@ pub fn release(root: &Path) -> Result<PathBuf> {
     Ok(target(root).join("release"))
 }
 
-/// Builds the release binaries without any shared library, for a machine that has none.
-pub fn release_static(root: &Path) -> Result<Vec<PathBuf>> {
-    release(root)?;
-    let folder = target(root).join("static");
+/// Builds the binaries without any shared library, for a machine that has none; `profile` is `--release` or nothing.
+pub fn statically(root: &Path, profile: &[&str]) -> Result<Vec<PathBuf>> {
+    let built = target(root).join(if profile.is_empty() { "debug" } else { "release" });
+    app(root, profile)?;
+    let folder = built.join("static");
     std::fs::create_dir_all(&folder)?;
-    let linked = ["--", "-C", "target-feature=+crt-static"];
     for name in ["podwire", "podwire-cni"] {
-        let mut words = vec!["rustc", "--release", "--package", name, "--bin", name];
-        words.extend(linked);
+        let mut words = vec!["rustc", "--package", name, "--bin", name];
+        words.extend(profile);
+        words.extend(["--", "-C", "target-feature=+crt-static"]);
         cargo(root, &words)?;
-        std::fs::copy(target(root).join("release").join(name), folder.join(name))?;
+        std::fs::copy(built.join(name), folder.join(name))?;
     }
     // Leaves the folder of the dynamic build as it was.
-    cargo(root, &["build", "--release", "--package", "podwire", "--package", "podwire-cni"])?;
-    std::fs::copy(target(root).join("release").join(APP), folder.join(APP))?;
+    let mut words = vec!["build", "--package", "podwire", "--package", "podwire-cni"];
+    words.extend(profile);
+    cargo(root, &words)?;
+    std::fs::copy(built.join(APP), folder.join(APP))?;
     Ok(["podwire", "podwire-cni", APP].iter().map(|name| folder.join(name)).collect())
 }
 
-/// Builds one whole-binary test in the release profile; the program.
-pub fn test_binary(root: &Path, name: &str) -> Result<PathBuf> {
-    let words = [
+/// Builds one whole-binary test; the program.
+pub fn test_binary(root: &Path, name: &str, profile: &[&str]) -> Result<PathBuf> {
+    let mut words = vec![
         "test",
-        "--release",
         "--package",
         "podwire-tests",
         "--features",
@@ -56,7 +58,8 @@ pub fn test_binary(root: &Path, name: &str) -> Result<PathBuf> {
         "--no-run",
         "--message-format=json",
     ];
-    let done = Command::new("cargo").args(words).current_dir(root).output().context("run cargo")?;
+    words.extend(profile);
+    let done = Command::new("cargo").args(&words).current_dir(root).output().context("run cargo")?;
     if !done.status.success() {
         bail!("cargo {}: {}", words.join(" "), String::from_utf8_lossy(&done.stderr));
     }

@@ -23,7 +23,7 @@ mod vm;
 
 use std::{path::PathBuf, process::ExitCode};
 
-const USAGE: &str = "usage: cargo xtask gen proto | gen kinds | tidy | test | demo | bench | fuzz [TARGET...] [SECONDS] | interop [smoke] | matrix [all|CELL] | peers [NAME...|smoke] | vm";
+const USAGE: &str = "usage: cargo xtask gen proto | gen kinds | tidy | test | demo | bench | fuzz [TARGET...] [SECONDS] | interop [smoke] | matrix [all|CELL] | peers [NAME...|smoke] | vm [debug] [TEST...]";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         ["bench", rest @ ..] => lanes::bench(&root, rest),
         ["fuzz", rest @ ..] => fuzz::run(&root, rest),
         ["matrix", rest @ ..] => lanes::matrix(&root, rest),
-        ["vm"] => vm::run(&root),
+        ["vm", rest @ ..] => vm::run(&root, rest),
         ["tidy"] => tidy::run(&root),
         ["peers", names @ ..] => peers::run(&root, &peers::default_folder(), names),
         _ => {

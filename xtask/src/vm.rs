@@ -2,18 +2,28 @@
 //!
 //! Software emulation of one slow CPU: for truth, not for timing. The kernel is downloaded as a Debian package and
 //! unpacked into the cache; the initramfs is ours: busybox, the binaries, and an init that runs them and powers off.
+//!
+//! A pair of tests `cut_NAME_before` and `cut_NAME_after` is a power cut: the first runs in a machine with a fresh
+//! disk at `/disk` and says `vm: cut`, upon which the machine is killed; the second runs after another boot on the
+//! same disk. All other tests share one boot.
+
+mod machine;
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
 };
 
 use anyhow::{Context, Result, bail};
 
+use self::machine::{Disk, End, Machine};
+
 /// Kernel modules a node needs, loaded by the init in this order (dependencies follow by themselves).
 const MODULES: &[&str] = &[
+    "virtio_pci",
+    "virtio_blk",
+    "ext4",
     "overlay",
     "veth",
     "bridge",
@@ -42,15 +52,45 @@ const MODULES: &[&str] = &[
 /// Whole-binary tests that run inside the machine.
 const TESTS: &str = "vm";
 
-/// Builds, boots, and fails unless the tests inside passed.
-pub fn run(root: &Path) -> Result<()> {
+/// Builds, boots, and fails unless the tests inside passed. `debug` takes the dev profile, other words choose tests.
+pub fn run(root: &Path, words: &[&str]) -> Result<()> {
     let cache = crate::peers::default_folder().parent().map(PathBuf::from).unwrap_or_default().join("vm");
     fs::create_dir_all(&cache)?;
     let kernel = kernel(&cache).context("get Debian's cloud kernel")?;
-    let binaries = crate::build::release_static(root)?;
-    let test = crate::build::test_binary(root, TESTS)?;
-    let image = initramfs(&cache, &kernel, &binaries, &test).context("build the initramfs")?;
-    boot(&kernel.image, &image)
+    let profile: &[&str] = if words.contains(&"debug") { &[] } else { &["--release"] };
+    let binaries = crate::build::statically(root, profile)?;
+    let test = crate::build::test_binary(root, TESTS, profile)?;
+    // One folder per run: several may run at once.
+    let work = cache.join(format!("run-{}", std::process::id()));
+    let done =
+        initramfs(&work, &kernel, &binaries, &test).context("build the initramfs").and_then(|initramfs| {
+            boots(&work, &Machine { kernel: kernel.image.clone(), initramfs }, &test, words)
+        });
+    fs::remove_dir_all(&work)?;
+    done
+}
+
+fn boots(work: &Path, machine: &Machine, test: &Path, words: &[&str]) -> Result<()> {
+    let listed = output(Command::new(test).args(["--list", "--format=terse"]))?;
+    let chosen = words.iter().filter(|word| **word != "debug").collect::<Vec<_>>();
+    let wanted = |name: &&str| chosen.is_empty() || chosen.iter().any(|word| name.contains(**word));
+    let names: Vec<&str> =
+        listed.lines().filter_map(|line| line.strip_suffix(": test")).filter(wanted).collect();
+    if names.is_empty() {
+        bail!("no test is called {chosen:?}");
+    }
+    let is_cut = |name: &str| name.rsplit("::").next().is_some_and(|last| last.starts_with("cut_"));
+    let plain: Vec<&str> = names.iter().copied().filter(|name| !is_cut(name)).collect();
+    if !plain.is_empty() {
+        machine.boot(&Disk::fresh(work)?, &plain, End::Off)?;
+    }
+    for before in names.iter().filter(|name| is_cut(name) && name.ends_with("_before")) {
+        let disk = Disk::fresh(work)?;
+        machine.boot(&disk, &[before], End::Cut)?;
+        let after = before.replace("_before", "_after");
+        machine.boot(&disk, &[&after], End::Off)?;
+    }
+    Ok(())
 }
 
 struct Kernel {
@@ -124,12 +164,10 @@ fn load_order(kernel: &Kernel) -> Result<Vec<String>> {
     Ok(order)
 }
 
-fn initramfs(cache: &Path, kernel: &Kernel, binaries: &[PathBuf], test: &Path) -> Result<PathBuf> {
-    let tree = cache.join("initramfs");
-    if tree.exists() {
-        fs::remove_dir_all(&tree)?;
-    }
-    for folder in ["bin", "dev", "proc", "sys", "tmp", "run", "etc", "var/lib", "modules", "podwire", "lib64"]
+fn initramfs(work: &Path, kernel: &Kernel, binaries: &[PathBuf], test: &Path) -> Result<PathBuf> {
+    let tree = work.join("initramfs");
+    for folder in
+        ["bin", "dev", "proc", "sys", "tmp", "run", "etc", "var/lib", "modules", "podwire", "lib64", "disk"]
     {
         fs::create_dir_all(tree.join(folder))?;
     }
@@ -151,7 +189,7 @@ fn initramfs(cache: &Path, kernel: &Kernel, binaries: &[PathBuf], test: &Path) -
     fs::write(tree.join("init"), INIT.replace("@LOADS@", &loads))?;
     let mode = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
     fs::set_permissions(tree.join("init"), mode)?;
-    let packed = cache.join("initramfs.cpio");
+    let packed = work.join("initramfs.cpio");
     let file = fs::File::create(&packed)?;
     let mut child = Command::new("sh")
         .args(["-c", "find . | cpio -o -H newc --quiet"])
@@ -183,7 +221,7 @@ if [ ! -e /switched ]; then
   /bin/busybox mkdir /newroot
   /bin/busybox mount -t tmpfs root /newroot
   cd /
-  for part in bin dev proc sys tmp run etc var modules podwire lib lib64 usr init; do
+  for part in bin dev proc sys tmp run etc var modules podwire lib lib64 usr disk init; do
     [ -e /$part ] && /bin/busybox cp -a /$part /newroot/
   done
   : > /newroot/switched
@@ -202,54 +240,19 @@ mount -t tmpfs lib /var/lib
 mount -t cgroup2 cgroup /sys/fs/cgroup
 @LOADS@
 hostname vm
+mount -t ext4 /dev/vda /disk || echo "vm: no disk"
+tests=$(sed -n 's/.*podwire.tests=\([^ ]*\).*/\1/p' /proc/cmdline | tr , ' ')
 export PODWIRE_BIN_DIR=/podwire HOME=/ RUST_BACKTRACE=1
-timeout 240 /podwire/test --test-threads=1 --nocapture 2>&1
+timeout 1000 /podwire/test --test-threads=1 --nocapture --exact $tests 2>&1
 code=$?
-[ $code = 0 ] || tail -n 60 /tmp/podwire-*/data/podwire.log
+if [ $code != 0 ]; then
+  tail -n 60 /tmp/podwire-*/data/podwire.log /disk/*/podwire.log
+  ps -o pid,ppid,stat,time,args
+fi
+sync
 echo "vm: exit $code"
 poweroff -f
 "#;
-
-fn boot(kernel: &Path, initramfs: &Path) -> Result<()> {
-    println!("vm: booting");
-    let mut machine = Command::new("timeout")
-        .args(["--kill-after=5", "600", "qemu-system-x86_64"])
-        .args([
-            "-machine",
-            "q35,accel=tcg",
-            "-cpu",
-            "max",
-            "-m",
-            "2048",
-            "-nographic",
-            "-no-reboot",
-            "-nic",
-            "none",
-        ])
-        .arg("-kernel")
-        .arg(kernel)
-        .arg("-initrd")
-        .arg(initramfs)
-        .args(["-append", "console=ttyS0 quiet panic=-1 loglevel=3 cgroup_no_v1=all"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("start qemu-system-x86_64 (package qemu-system-x86)")?;
-    let mut passed = false;
-    let out = machine.stdout.take().context("no output")?;
-    for line in BufReader::new(out).split(b'\n') {
-        let line = String::from_utf8_lossy(&line?).trim_end().to_owned();
-        writeln!(std::io::stdout(), "{line}")?;
-        if line.contains("vm: exit ") {
-            passed = line.trim_end().ends_with("vm: exit 0");
-        }
-    }
-    machine.wait()?;
-    if !passed {
-        bail!("the tests inside the machine failed");
-    }
-    Ok(())
-}
 
 fn first(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<PathBuf> {
     for entry in fs::read_dir(folder).with_context(|| format!("read {folder:?}"))? {

@@ -4,12 +4,16 @@
 #![allow(clippy::disallowed_methods, clippy::print_stderr)]
 
 pub mod cgroup_root;
+pub mod critest;
 pub mod eventually;
+pub mod images;
 pub mod isolate;
 pub mod mermaid;
 pub mod node;
 pub mod parts;
+pub mod registry;
 pub mod residue;
+pub mod runtimes;
 pub mod stack;
 pub mod upstream;
 

@@ -131,10 +131,23 @@ pub struct Runtime {
 impl Runtime {
     /// Starts it below `folder`.
     pub fn start(folder: &Path, conf_dir: &Path, bin_dir: &Path) -> Result<Runtime> {
+        Runtime::start_with(folder, conf_dir, bin_dir, &[])
+    }
+
+    /// Starts it below `folder` with more flags.
+    pub fn start_with(
+        folder: &Path,
+        conf_dir: &Path,
+        bin_dir: &Path,
+        flags: &[(&str, &Path)],
+    ) -> Result<Runtime> {
         let socket = folder.join("cri.sock");
         let mut command = participant(folder);
         command.arg("runtime").arg("--data-dir").arg(folder).arg("--listen").arg(&socket);
         command.arg("--cni-conf-dir").arg(conf_dir).arg("--cni-bin-dir").arg(bin_dir);
+        for (flag, value) in flags {
+            command.arg(flag).arg(value);
+        }
         let peer = Peer::start("podwire-runtime", folder, &mut command)?.until("answers", || {
             UnixStream::connect(&socket).map(|_| ()).map_err(|error| error.to_string())
         })?;

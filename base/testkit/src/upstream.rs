@@ -324,18 +324,54 @@ impl Drop for Containerd {
     }
 }
 
+/// What containerd may be told besides its folders.
+#[derive(Default)]
+pub struct ContainerdOptions<'a> {
+    /// Where NRI plugins register; NRI is off without.
+    pub nri_socket: Option<&'a Path>,
+    /// Folder of registry settings.
+    pub registry_config: Option<&'a Path>,
+    /// The image of sandboxes; one that a test imports if not said.
+    pub sandbox_image: Option<&'a str>,
+}
+
 /// Starts containerd below `folder`, with CNI configuration and plugins from the given folders.
 pub fn containerd(folder: &Path, conf_dir: &Path, bin_dir: &Path) -> Result<Containerd> {
+    containerd_with(folder, conf_dir, bin_dir, &ContainerdOptions::default())
+}
+
+/// Starts containerd below `folder` with more said about it.
+pub fn containerd_with(
+    folder: &Path,
+    conf_dir: &Path,
+    bin_dir: &Path,
+    options: &ContainerdOptions<'_>,
+) -> Result<Containerd> {
     fs::create_dir_all(folder)?;
     let socket = folder.join("containerd.sock");
     let config = folder.join("config.toml");
     let peers = peer("containerd")?.parent().map(Path::to_owned).unwrap_or_default();
-    let text = CONTAINERD
+    let disabled = if options.nri_socket.is_some() { "" } else { "\"io.containerd.nri.v1.nri\"" };
+    let mut text = CONTAINERD
+        .replace("@DISABLED@", disabled)
         .replace("@ROOT@", &folder.join("root").display().to_string())
         .replace("@STATE@", &folder.join("state").display().to_string())
         .replace("@SOCKET@", &socket.display().to_string())
         .replace("@CONF@", &conf_dir.display().to_string())
-        .replace("@BIN@", &bin_dir.display().to_string());
+        .replace("@BIN@", &bin_dir.display().to_string())
+        .replace("@SANDBOX@", options.sandbox_image.unwrap_or("localhost/pause:latest"));
+    if let Some(path) = options.registry_config {
+        text.push_str(&format!(
+            "[plugins.'io.containerd.cri.v1.images'.registry]\nconfig_path = \"{}\"\n",
+            path.display()
+        ));
+    }
+    if let Some(path) = options.nri_socket {
+        text.push_str(&format!(
+            "[plugins.'io.containerd.nri.v1.nri']\nsocket_path = \"{}\"\n",
+            path.display()
+        ));
+    }
     fs::write(&config, text)?;
     let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", peers.display());
     let ready = socket.clone();
@@ -351,7 +387,7 @@ pub fn containerd(folder: &Path, conf_dir: &Path, bin_dir: &Path) -> Result<Cont
 const CONTAINERD: &str = r#"version = 3
 root = "@ROOT@"
 state = "@STATE@"
-disabled_plugins = ["io.containerd.nri.v1.nri"]
+disabled_plugins = [@DISABLED@]
 [grpc]
 address = "@SOCKET@"
 [plugins.'io.containerd.cri.v1.runtime']
@@ -361,7 +397,7 @@ netns_mounts_under_state_dir = true
 bin_dirs = ["@BIN@"]
 conf_dir = "@CONF@"
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
-sandbox = "localhost/pause:latest"
+sandbox = "@SANDBOX@"
 "#;
 
 /// Loads an image archive into containerd's CRI namespace.

@@ -1,21 +1,21 @@
 //! The program in the demo's and the tests' images: one static file, a few verbs, only the standard library.
 //!
 //! `serve [PORT]` answers HTTP with the pod's name and logs each request; `get URL` fetches one; the rest are
-//! the small verbs that tests need (`echo`, `env`, `cat`, `write`, `sleep`, `exit`, `spin`, `eat`, `log`).
+//! the small verbs that tests need (`echo`, `env`, `cat`, `write`, `absent`, `sleep`, `exit`, `spin`, `eat`, `log`).
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods, missing_docs, unsafe_code)]
 
 use std::{
     env, fs,
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
+    os::unix::process::CommandExt,
     process::ExitCode,
     time::Duration,
 };
 
 fn main() -> ExitCode {
-    // Called `pause` it is a sandbox image for runtimes that need one.
-    if env::args().next().is_some_and(|name| name.ends_with("/pause")) {
-        sleep(u64::MAX / 4);
+    if let Some(code) = by_name(&env::args().next().unwrap_or_default()) {
+        return code;
     }
     let args: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -36,6 +36,8 @@ fn main() -> ExitCode {
             sleep(seconds.parse().unwrap_or(3600));
             Ok(())
         }
+        ["absent", path] if fs::metadata(path).is_ok() => return ExitCode::FAILURE,
+        ["absent", _] => Ok(()),
         ["exit", code] => return ExitCode::from(code.parse::<u8>().unwrap_or(1)),
         ["log", count, millis] => log(count.parse().unwrap_or(1), millis.parse().unwrap_or(100)),
         ["eat", megabytes] => eat(megabytes.parse().unwrap_or(1)),
@@ -54,6 +56,35 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Under another name it is what images of that name promise: a sandbox's process, a web server, a set-uid probe.
+fn by_name(name: &str) -> Option<ExitCode> {
+    let port = env::args().nth(1).unwrap_or_else(|| "80".to_owned());
+    let done = match name.rsplit('/').next().unwrap_or(name) {
+        "pause" => {
+            sleep(u64::MAX / 4);
+            Ok(())
+        }
+        "nnp" => line(&format!("Effective uid: {}", rustix::process::geteuid().as_raw())),
+        "httpd" => line("httpd started").and_then(|()| serve(&port)),
+        // Called again with the words that a real one shows in its command line.
+        "nginx" => Err(std::process::Command::new("/proc/self/exe")
+            .arg0("nginx: master process nginx")
+            .arg(&port)
+            .exec()),
+        "nginx: master process nginx" => fs::create_dir_all("/var/run")
+            .and_then(|()| fs::write("/var/run/nginx.pid", format!("{}\n", std::process::id())))
+            .and_then(|()| serve(&port)),
+        _ => return None,
+    };
+    Some(match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{name}: {error}");
+            ExitCode::FAILURE
+        }
+    })
 }
 
 fn line(text: &str) -> std::io::Result<()> {

@@ -1,0 +1,117 @@
+//! One machine in QEMU: a kernel, an initramfs, a disk that outlives it, and the two ways it may end.
+
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+
+/// How long one boot may take, tests included.
+const PATIENCE: Duration = Duration::from_secs(1200);
+
+/// What the machine starts from.
+pub struct Machine {
+    pub kernel: PathBuf,
+    pub initramfs: PathBuf,
+}
+
+/// How a boot is to end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Its tests pass and it turns itself off.
+    Off,
+    /// Its test asks for the power to be cut.
+    Cut,
+}
+
+/// A disk with an empty file system.
+pub struct Disk(PathBuf);
+
+impl Disk {
+    /// Makes one below `folder`, in the place of the last.
+    pub fn fresh(folder: &Path) -> Result<Disk> {
+        let path = folder.join("disk.img");
+        if path.exists() {
+            fs::remove_file(&path)?;
+        }
+        File::create(&path)?.set_len(2 * 1024 * 1024 * 1024)?;
+        let done = Command::new("/sbin/mkfs.ext4")
+            .args(["-q", "-F"])
+            .arg(&path)
+            .output()
+            .context("run mkfs.ext4")?;
+        if !done.status.success() {
+            bail!("mkfs.ext4: {}", String::from_utf8_lossy(&done.stderr));
+        }
+        Ok(Disk(path))
+    }
+}
+
+impl Machine {
+    /// Boots with `disk`, runs the tests of these names, and fails unless it ends as wanted.
+    pub fn boot(&self, disk: &Disk, tests: &[&str], end: End) -> Result<()> {
+        println!("vm: booting for {}", tests.join(" "));
+        let mut emulator = Command::new("qemu-system-x86_64")
+            .args(["-machine", "q35,accel=tcg", "-cpu", "max", "-m", "2048", "-nographic", "-no-reboot"])
+            .args(["-nic", "none", "-monitor", "none"])
+            .arg("-drive")
+            .arg(format!("file={},format=raw,if=virtio", disk.0.display()))
+            .arg("-kernel")
+            .arg(&self.kernel)
+            .arg("-initrd")
+            .arg(&self.initramfs)
+            .arg("-append")
+            .arg(format!(
+                "console=ttyS0 quiet panic=-1 loglevel=3 cgroup_no_v1=all podwire.tests={}",
+                tests.join(",")
+            ))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("start qemu-system-x86_64 (package qemu-system-x86)")?;
+        let out = emulator.stdout.take().context("no output")?;
+        let (said, heard) = mpsc::sync_channel(64);
+        let reader = thread::Builder::new().name("console".to_owned()).spawn(move || {
+            for line in BufReader::new(out).split(b'\n').map_while(Result::ok) {
+                if said.send(String::from_utf8_lossy(&line).trim_end().to_owned()).is_err() {
+                    break;
+                }
+            }
+        })?;
+        let ended = watch(&heard, Instant::now() + PATIENCE);
+        // Ignored: it may have turned itself off already.
+        emulator.kill().ok();
+        emulator.wait()?;
+        drop(heard);
+        reader.join().ok();
+        match ended? {
+            Some(found) if found == end => Ok(()),
+            _ => bail!("the tests inside the machine did not end as they should"),
+        }
+    }
+}
+
+/// Shows the console until the machine ends or asks for its end.
+fn watch(heard: &mpsc::Receiver<String>, deadline: Instant) -> Result<Option<End>> {
+    let mut ended = None;
+    loop {
+        let line = match heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(line) => line,
+            Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(ended),
+            Err(mpsc::RecvTimeoutError::Timeout) => bail!("the machine did not end in {PATIENCE:?}"),
+        };
+        writeln!(std::io::stdout(), "{line}")?;
+        if line.ends_with("vm: exit 0") {
+            ended = Some(End::Off);
+        }
+        if line.ends_with("vm: cut") {
+            return Ok(Some(End::Cut));
+        }
+    }
+}
