@@ -9,6 +9,7 @@ mod measure;
 mod path;
 mod pods;
 mod report;
+mod runtime;
 mod upstream;
 
 use anyhow::{Context, Result, bail};
@@ -18,10 +19,11 @@ fn main() -> Result<()> {
     let what = std::env::args().nth(1).unwrap_or_else(|| "path".to_owned());
     isolate().context("make a network namespace for the bench (needs root)")?;
     // Threads made from here on live in the namespace.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     match what.as_str() {
-        "path" => runtime.block_on(path::run()),
+        "path" => tokio.block_on(path::run()),
         "api" => api::run(),
-        other => bail!("there is no bench called {other}; there are: path, api"),
+        "runtime" => tokio.block_on(runtime::run()),
+        other => bail!("there is no bench called {other}; there are: path, api, runtime"),
     }
 }

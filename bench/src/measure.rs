@@ -45,14 +45,12 @@ impl Processes {
 
     /// Proportional set size of all of them.
     pub fn pss_bytes(&self) -> Result<u64> {
-        let mut sum = 0;
-        for pid in &self.all() {
-            // A shim may have ended since it was listed.
-            let Ok(text) = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")) else { continue };
-            let line = text.lines().find(|line| line.starts_with("Pss:")).context("no Pss")?;
-            sum += line.split_whitespace().nth(1).context("no number")?.parse::<u64>()? * 1024;
-        }
-        Ok(sum)
+        pss(&self.all())
+    }
+
+    /// Proportional set size of exactly these processes.
+    pub fn own_pss_bytes(&self) -> Result<u64> {
+        pss(&self.0)
     }
 
     /// CPU time so far, with that of the children they waited for.
@@ -69,6 +67,17 @@ impl Processes {
         // USER_HZ is 100 on every Linux that matters here.
         Ok(Duration::from_millis(ticks * 10))
     }
+}
+
+fn pss(pids: &[u32]) -> Result<u64> {
+    let mut sum = 0;
+    for pid in pids {
+        // A shim may have ended since it was listed.
+        let Ok(text) = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")) else { continue };
+        let line = text.lines().find(|line| line.starts_with("Pss:")).context("no Pss")?;
+        sum += line.split_whitespace().nth(1).context("no number")?.parse::<u64>()? * 1024;
+    }
+    Ok(sum)
 }
 
 /// The value below which `percent` of the samples lie.

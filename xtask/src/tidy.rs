@@ -33,7 +33,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("podwire-nri", &["podwire-wire"]),
     ("podwire-cni", &["podwire-cni-lib"]),
     ("podwire-testkit", &["podwire-linux"]),
-    ("podwire-bench", &["podwire-testkit"]),
+    ("podwire-bench", &["podwire-testkit", "podwire-wire"]),
     ("podwire-tests", &[]),
     ("xtask", &["podwire-testkit"]),
 ];
