@@ -97,6 +97,7 @@ fn bent_configurations_of_every_plugin_do_not_panic() {
                 netns_override: false,
                 trace: Vec::new(),
                 netns_is_dying: false,
+                is_program: false,
                 conf: conf.clone(),
             };
             if let Err(error) = plugins::run(plugin.name, &request) {

@@ -23,6 +23,7 @@ fn request(command: Command, pod: &Pod, conf: &Value) -> Request {
         netns_override: false,
         trace: Vec::new(),
         netns_is_dying: false,
+        is_program: false,
         conf: conf.clone(),
     }
 }

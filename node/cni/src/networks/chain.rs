@@ -88,6 +88,7 @@ impl<'a> Chain<'a> {
                 .map(|trace| ("TRACEPARENT".to_owned(), trace.clone()))
                 .collect(),
             netns_is_dying: self.netns_is_dying,
+            is_program: false,
             conf: self.conf(step, extra),
         }
     }

@@ -121,6 +121,7 @@ fn environment(command: Command, env: &dyn Fn(&str) -> Option<String>) -> Result
             .filter_map(|name| env(name).map(|value| ((*name).to_owned(), value)))
             .collect(),
         netns_is_dying: false,
+        is_program: true,
         conf: Value::Null,
     };
     if matches!(command, Add | Check | Del) {

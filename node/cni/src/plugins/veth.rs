@@ -1,13 +1,18 @@
 //! veth pairs of pods: made straight into the pod's namespace, found again by the text they carry.
 
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
+use podwire_linux::background;
 use podwire_linux::netns::Netns;
 use podwire_linux::rtnl::{Batch, Link, LinkChange, LinkRef, Mac, Peer, Socket, Veth};
 
 use crate::names;
 use crate::spec::error::CniError;
 use crate::spec::request::Request;
+
+/// How long a child may take to remove a link before its parent tries by itself, which tells the reason.
+const VANISHES_WITHIN: Duration = Duration::from_secs(2);
 
 /// What a pair is to be like.
 pub struct New<'a> {
@@ -91,13 +96,17 @@ pub fn gc(network: &str, keep: &[(String, String)]) -> Result<(), CniError> {
 
 /// Removes the pod's interface; a namespace or interface that is gone is fine.
 ///
-/// The kernel takes some twenty milliseconds for it, which a namespace that is dying anyway does not cost the caller.
+/// The kernel takes some twenty milliseconds for it, which a namespace that is dying anyway does not cost the caller. A
+/// program has the rest of them waited for by a child: it answers as soon as the link is gone from its namespace.
 pub fn delete(request: &Request) -> Result<(), CniError> {
     if request.netns_is_dying {
         return Ok(());
     }
     let Some(netns) = request.netns_path().and_then(|path| Netns::open(path).ok()) else { return Ok(()) };
     let deleted = netns.run(|| {
+        if request.is_program && vanishes(&request.ifname) {
+            return Ok(Vec::new());
+        }
         let mut batch = Batch::new();
         batch.del_link(LinkRef::Name(&request.ifname));
         Socket::route()?.exchange(&mut batch)
@@ -107,6 +116,28 @@ pub fn delete(request: &Request) -> Result<(), CniError> {
         // A path that is no network namespace has no interface of ours.
         Ok(_) | Err(_) => Ok(()),
     }
+}
+
+/// Has a child remove the link and waits until it is gone; false when that did not happen and nobody knows why.
+fn vanishes(name: &str) -> bool {
+    let removed = background::run(|| {
+        let mut batch = Batch::new();
+        batch.del_link(LinkRef::Name(name));
+        // Ignored: the parent sees whether the link is gone.
+        Socket::route().and_then(|mut socket| socket.exchange(&mut batch)).ok();
+    });
+    let Ok(mut socket) = removed.map_err(drop).and_then(|()| Socket::route().map_err(drop)) else {
+        return false;
+    };
+    let deadline = Instant::now() + VANISHES_WITHIN;
+    while Instant::now() < deadline {
+        match socket.link(LinkRef::Name(name)) {
+            Ok(None) => return true,
+            Ok(Some(_)) => std::thread::sleep(Duration::from_micros(200)),
+            Err(_) => return false,
+        }
+    }
+    false
 }
 
 /// The host's end of a pod's veth, by the index the pod's end names.

@@ -68,6 +68,8 @@ pub struct Request {
     pub trace: Vec<(String, String)>,
     /// DEL in process: the caller removes the namespace next, and its links with it.
     pub netns_is_dying: bool,
+    /// This process has one thread, serves this request and then ends: it may leave a child behind.
+    pub is_program: bool,
     /// The plugin's configuration.
     pub conf: Value,
 }
@@ -211,6 +213,7 @@ mod tests {
             netns_override: false,
             trace: Vec::new(),
             netns_is_dying: false,
+            is_program: false,
             conf: Value::Null,
         }
     }
