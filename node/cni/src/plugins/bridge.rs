@@ -123,12 +123,18 @@ fn configure(
     if let (true, Some(mac)) = (conf.mac_spoof_check, pod_end.mac) {
         spoof::add(&spoof::id(&request.container_id, &request.ifname), &host_end.name, mac)?;
     }
-    let bridge_mac = if conf.is_gateway {
+    let (mut bridge_mac, mut vlan_gateway) = (bridge.mac, None);
+    if conf.is_gateway {
         iface::enable_forwarding(&result)?;
-        host::set_gateways(socket, conf, bridge, &result)?
-    } else {
-        bridge.mac
-    };
+        match conf.vlan_gateway() {
+            None => bridge_mac = host::set_gateways(socket, conf, bridge, &result)?,
+            Some(name) => {
+                let gateway = host::ensure_vlan_gateway(socket, conf, bridge, &name)?;
+                host::set_gateways(socket, conf, &gateway, &result)?;
+                vlan_gateway = Some(gateway);
+            }
+        }
+    }
     if let Some(masquerade) = &conf.masquerade {
         let nets: Vec<_> = result.ips.iter().map(|ip| ip.address).collect();
         masquerade.add(attachment(conf, request), &nets)?;
@@ -148,6 +154,10 @@ fn configure(
             ..Interface::default()
         },
     ];
+    if let Some(gateway) = vlan_gateway {
+        let mac = text(gateway.mac);
+        result.interfaces.push(Interface { name: gateway.name, mac, ..Interface::default() });
+    }
     if !conf.dns.is_empty() {
         result.dns = conf.dns.clone();
     }

@@ -7,7 +7,7 @@ use crate::ipam::delegate;
 use crate::ipam::ranges::{from_number, to_number};
 use crate::plugins::iface::default_route;
 use crate::plugins::masquerade;
-use crate::spec::error::{CniError, code};
+use crate::spec::error::CniError;
 use crate::spec::json::{Object, wrong};
 use crate::spec::request::Request;
 use crate::spec::result::{CniResult, Dns, RouteConfig};
@@ -92,16 +92,23 @@ impl Conf {
         if self.disable_container_interface && self.ipam.is_some() {
             return Err(CniError::config("cannot use IPAM when DisableContainerInterface flag is set"));
         }
-        if self.is_gateway && self.vlan > 0 {
-            return Err(CniError::new(
-                code::UNSUPPORTED_FIELD,
-                format!("fields \"vlan\": {} and \"isGateway\": true are not supported together", self.vlan),
-            ));
-        }
         crate::spec::request::check_ifname(&self.bridge).map_err(|_| {
             CniError::config(format!("field \"bridge\": {:?} is not an interface name", self.bridge))
         })?;
+        if let Some(gateway) = self.vlan_gateway() {
+            crate::spec::request::check_ifname(&gateway).map_err(|_| {
+                CniError::config(format!(
+                    "field \"bridge\": {:?} is too long: the gateway of its VLAN would be called {gateway:?}",
+                    self.bridge
+                ))
+            })?;
+        }
         Ok(())
+    }
+
+    /// The interface that has the gateway's address of a VLAN: of the bridge itself, only the untagged network could.
+    pub fn vlan_gateway(&self) -> Option<String> {
+        (self.is_gateway && self.vlan > 0).then(|| format!("{}.{}", self.bridge, self.vlan))
     }
 
     /// Fills gateways and default routes in.

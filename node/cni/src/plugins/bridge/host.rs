@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
-use podwire_linux::rtnl::{Batch, Bridge, Link, LinkChange, LinkRef, Mac, NewAddress, Socket, VlanRange};
+use podwire_linux::rtnl::{
+    Batch, Bridge, Link, LinkChange, LinkRef, Mac, NewAddress, Peer, Socket, Veth, VlanRange,
+};
 
 use super::conf::Conf;
 use crate::plugins::iface;
@@ -68,24 +70,74 @@ pub fn set_port(socket: &mut Socket, conf: &Conf, port: u32) -> Result<(), CniEr
     if change.hairpin.is_some() || change.isolated.is_some() {
         batch.set_port(port, change);
     }
+    socket.exchange(&mut batch)?;
     if conf.vlan > 0 || !conf.vlan_trunk.is_empty() {
-        if !conf.preserve_default_vlan {
-            for vlan in socket.vlans(port)? {
-                batch.del_vlan(port, vlan);
-            }
+        set_vlans(socket, conf, port, &conf.vlan_trunk)?;
+    }
+    Ok(())
+}
+
+/// Puts a port into the configured VLAN, and into tagged ones.
+fn set_vlans(socket: &mut Socket, conf: &Conf, port: u32, tagged: &[VlanRange]) -> Result<(), CniError> {
+    let mut batch = Batch::new();
+    if !conf.preserve_default_vlan {
+        for vlan in socket.vlans(port)? {
+            batch.del_vlan(port, vlan);
         }
-        if conf.vlan > 0 {
-            batch.add_vlan(port, VlanRange { first: conf.vlan, last: conf.vlan, pvid: true, untagged: true });
-        }
-        for vlan in &conf.vlan_trunk {
-            batch.add_vlan(port, *vlan);
-        }
+    }
+    if conf.vlan > 0 {
+        batch.add_vlan(port, VlanRange { first: conf.vlan, last: conf.vlan, pvid: true, untagged: true });
+    }
+    for vlan in tagged {
+        batch.add_vlan(port, *vlan);
     }
     socket.exchange(&mut batch)?;
     Ok(())
 }
 
-/// Puts the gateways' addresses on the bridge; returns its hardware address.
+/// The interface of the host in the pods' VLAN: one end of a veth pair whose other end is a port of the bridge.
+pub fn ensure_vlan_gateway(
+    socket: &mut Socket,
+    conf: &Conf,
+    bridge: &Link,
+    name: &str,
+) -> Result<Link, CniError> {
+    if socket.link(LinkRef::Name(name))?.is_none() {
+        let port = crate::names::random_veth();
+        let mut batch = Batch::new();
+        batch.add_veth(&Veth {
+            name: &port,
+            up: true,
+            master: Some(bridge.index),
+            mtu: Some(bridge.mtu),
+            mac: None,
+            peer: Peer { name, netns: None, mac: None },
+        });
+        match socket.exchange(&mut batch) {
+            // Another ADD may have been faster.
+            Err(error) if error.is_present() => {}
+            Err(error) => return Err(CniError::because(format!("could not add {name:?}"), &error)),
+            Ok(replies) => {
+                let port = replies
+                    .iter()
+                    .find_map(Link::parse)
+                    .ok_or_else(|| CniError::internal("the kernel did not describe the new veth"))?;
+                set_vlans(socket, conf, port.index, &[])?;
+            }
+        }
+    }
+    let link = socket
+        .link(LinkRef::Name(name))?
+        .ok_or_else(|| CniError::internal(format!("could not lookup {name:?}: not found")))?;
+    if !link.is_up() {
+        let mut batch = Batch::new();
+        batch.set_link(LinkRef::Index(link.index), &LinkChange { up: Some(true), ..LinkChange::default() });
+        socket.exchange(&mut batch)?;
+    }
+    Ok(link)
+}
+
+/// Puts the gateways' addresses on the bridge, or on its interface in a VLAN; returns its hardware address.
 pub fn set_gateways(
     socket: &mut Socket,
     conf: &Conf,
@@ -106,7 +158,7 @@ pub fn set_gateways(
             if !conf.force_address {
                 return Err(CniError::internal(format!(
                     "{:?} already has an IP address different from {net}",
-                    conf.bridge
+                    bridge.name
                 )));
             }
             batch.del_address(bridge.index, other.net);
@@ -117,7 +169,7 @@ pub fn set_gateways(
             Err(error) if error.is_present() => {}
             Err(error) => {
                 return Err(CniError::because(
-                    format!("could not add IP address to {:?}", conf.bridge),
+                    format!("could not add IP address to {:?}", bridge.name),
                     &error,
                 ));
             }
