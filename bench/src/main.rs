@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::cast_precision_loss, unreachable_pub)]
 
 mod api;
+mod cni;
 mod measure;
 mod path;
 mod pods;
@@ -23,7 +24,8 @@ fn main() -> Result<()> {
     match what.as_str() {
         "path" => tokio.block_on(path::run()),
         "api" => api::run(),
+        "cni" => cni::run(),
         "runtime" => tokio.block_on(runtime::run()),
-        other => bail!("there is no bench called {other}; there are: path, api, runtime"),
+        other => bail!("there is no bench called {other}; there are: path, api, cni, runtime"),
     }
 }

@@ -33,7 +33,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("podwire-nri", &["podwire-wire"]),
     ("podwire-cni", &["podwire-cni-lib"]),
     ("podwire-testkit", &["podwire-linux"]),
-    ("podwire-bench", &["podwire-testkit", "podwire-wire"]),
+    ("podwire-bench", &["podwire-testkit", "podwire-cni-lib", "podwire-linux", "podwire-wire"]),
     ("podwire-tests", &[]),
     ("xtask", &["podwire-testkit"]),
 ];
