@@ -139,7 +139,7 @@ fn containers_outlive_a_killed_daemon_and_are_adopted() -> Result<()> {
     node.kill9()?;
     let log = container_log(&node, "p0")?;
     let size = fs::metadata(&log)?.len();
-    eventually("a log line while no daemon runs", Duration::from_secs(5), || {
+    eventually("a log line while no daemon runs", Duration::from_secs(30), || {
         let now = fs::metadata(&log).map_err(|error| error.to_string())?.len();
         if now > size { Ok(()) } else { Err(format!("still {now} bytes")) }
     })?;
@@ -178,12 +178,10 @@ fn a_kill_in_the_middle_of_creations_loses_and_leaks_nothing() -> Result<()> {
     node.apply(&all.join("---\n"))?;
     node.kill9()?;
     node.start()?;
-    let pods = all_running(&node, 100, Duration::from_secs(60))?;
-    // A container that was made and not yet started when the daemon died may count one restart; none should.
-    assert!(
-        pods.iter().all(|pod| restarts(pod) <= 1),
-        "at most the one restart of a half-made container is counted"
-    );
+    let pods = all_running(&node, 100, Duration::from_secs(180))?;
+    let restarted: Vec<&Value> =
+        pods.iter().filter(|pod| restarts(pod) != 0).map(|pod| &pod["status"]).collect();
+    assert!(restarted.is_empty(), "no restart is counted: {restarted:#?}");
     let mut addresses: Vec<&str> = pods.iter().filter_map(|pod| pod["status"]["podIP"].as_str()).collect();
     addresses.sort_unstable();
     addresses.dedup();

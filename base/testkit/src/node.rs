@@ -286,7 +286,7 @@ impl Node {
     /// Fails unless every trace of every pod is gone (within a moment: the kernel frees some things late).
     pub fn assert_no_pod_residue(&self) -> Result<()> {
         let names = self.names()?;
-        eventually("no residue of pods", Duration::from_secs(5), || {
+        eventually("no residue of pods", Duration::from_secs(30), || {
             let found = residue::of_pods(&names);
             if found.is_empty() { Ok(()) } else { Err(found.join("\n")) }
         })
@@ -299,7 +299,7 @@ impl Node {
         if let Some(mut daemon) = self.daemon.take() {
             daemon.wait()?;
         }
-        eventually("no residue of the node", Duration::from_secs(5), || {
+        eventually("no residue of the node", Duration::from_secs(30), || {
             let found = residue::of_node(&names);
             if found.is_empty() { Ok(()) } else { Err(found.join("\n")) }
         })

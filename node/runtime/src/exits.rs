@@ -90,7 +90,7 @@ async fn reconnect(core: &Arc<Core>, config: &SupervisorConfig) -> Option<mpsc::
             // Their exits will never be told.
             core.execs.lock().expect("no panic while holding exec waiters").clear();
             let core = core.clone();
-            core.clone().tasks.spawn(async move { recovery::adopt(&core).await });
+            core.clone().tasks.spawn(async move { recovery::adopt(&core, recovery::Starts::GoOn).await });
             Some(receiver)
         }
         Ok(Err(error)) => {

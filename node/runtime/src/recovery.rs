@@ -3,7 +3,7 @@
 //! Order: containers are adopted or ended, half made sandboxes are taken down, then sandboxes, snapshots, folders and
 //! mounts that no row names are removed and reported. After another boot no process lives: every row is swept.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, io, path::Path, sync::Arc};
 
 use podwire_container::ContainerStatus;
 
@@ -42,7 +42,7 @@ pub(crate) fn load(core: &Core, contents: &Contents) {
 
 /// Makes node and tables agree. Returns when everything stale is gone or reported.
 pub(crate) async fn reconcile(core: &Arc<Core>, stale: bool) {
-    adopt(core).await;
+    adopt(core, Starts::Stopped).await;
     finish_removals(core).await;
     for known in core.registry.sandboxes() {
         let gone = stale || !pinned(&known);
@@ -92,8 +92,18 @@ fn mark_not_ready(core: &Core, sandbox: &Sandbox) {
     }
 }
 
+/// What became of the starts that were under way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Starts {
+    /// They ended with the daemon that asked for them. The supervisor throws away what a closed connection still held,
+    /// so a container it does not have was never begun.
+    Stopped,
+    /// Their callers still wait, and hear for themselves that the supervisor is gone.
+    GoOn,
+}
+
 /// Learns from the supervisor what became of every container; ends what it has and the journal does not.
-pub(crate) async fn adopt(core: &Arc<Core>) {
+pub(crate) async fn adopt(core: &Arc<Core>, starts: Starts) {
     let listed = core
         .blocking(|core| {
             core.supervisor().list().map_err(OpError::failed("list the supervisor's containers"))
@@ -110,16 +120,19 @@ pub(crate) async fn adopt(core: &Arc<Core>) {
     for found in listed {
         seen.insert(found.id.clone());
         if let Some(known) = core.registry.container(&found.id) {
-            take_over(core, &known, &found).await;
+            take_over(core, &known, &found, starts).await;
         } else if core.registry.sandbox(&found.id).is_none() {
             tracing::warn!(container = %found.id, "container of no journal row ended");
             delete(core, found.id).await;
         }
     }
     for known in core.registry.containers() {
-        if !seen.contains(known.id())
-            && matches!(known.phase(), ContainerPhase::Starting | ContainerPhase::Running)
-        {
+        if seen.contains(known.id()) {
+            continue;
+        }
+        if known.phase() == ContainerPhase::Starting && starts == Starts::Stopped {
+            never_begun(core, &known).await;
+        } else if matches!(known.phase(), ContainerPhase::Starting | ContainerPhase::Running) {
             tracing::warn!(container = known.id(), "container ended unseen");
             set_running(core, &known, 0, None);
             container::ended(
@@ -148,19 +161,19 @@ async fn delete(core: &Arc<Core>, id: String) {
 }
 
 /// One container the supervisor still has.
-async fn take_over(core: &Arc<Core>, known: &Arc<Container>, found: &podwire_container::ContainerState) {
+async fn take_over(
+    core: &Arc<Core>,
+    known: &Arc<Container>,
+    found: &podwire_container::ContainerState,
+    starts: Starts,
+) {
     match (known.phase(), &found.status) {
+        // Whoever made it says start, or deletes it.
+        (_, ContainerStatus::Created) if starts == Starts::GoOn => {}
         (_, ContainerStatus::Created) => {
-            // Nobody will say start any more: as if it had never been tried.
+            // Nobody will say start any more.
             delete(core, found.id.clone()).await;
-            let changed = known.change(&core.journal, |state| {
-                let begun = state.phase() == ContainerPhase::Starting;
-                state.phase = ContainerPhase::Created as i32;
-                begun
-            });
-            if let Err(error) = changed {
-                tracing::error!(container = known.id(), error = chain(&error), "journal not written");
-            }
+            never_begun(core, known).await;
         }
         (ContainerPhase::Starting, ContainerStatus::Running) => {
             set_running(core, known, found.pid, found.started_at)
@@ -175,6 +188,34 @@ async fn take_over(core: &Arc<Core>, known: &Arc<Container>, found: &podwire_con
         }
         (ContainerPhase::Exited, _) => container::clean(core, known).await,
         (ContainerPhase::Created | ContainerPhase::Running, _) => {}
+    }
+}
+
+/// A start that did not get far: as if it had never been tried.
+async fn never_begun(core: &Arc<Core>, known: &Arc<Container>) {
+    let container = known.clone();
+    let done = core
+        .blocking(move |core| {
+            // A volatile overlay marks its work folder, and the kernel refuses to mount a marked one again.
+            match std::fs::remove_dir_all(Path::new(&container.row.work).join("work")) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(OpError::failed("empty the work folder")(error));
+                }
+                _ => {}
+            }
+            container.change(&core.journal, |state| {
+                let begun = state.phase() == ContainerPhase::Starting;
+                state.phase = ContainerPhase::Created as i32;
+                begun
+            })
+        })
+        .await;
+    if let Err(error) = done {
+        tracing::error!(
+            container = known.id(),
+            error = chain(&error),
+            "interrupted start not taken back; it will fail"
+        );
     }
 }
 

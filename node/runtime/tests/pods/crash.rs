@@ -70,3 +70,30 @@ async fn a_daemon_killed_amid_creations_leaks_nothing() {
         eventually("nothing is left", || world.residue().is_empty());
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_the_daemon_died_in_can_be_asked_for_again() {
+    let mut world = World::new().await;
+    let pod = world.pod("cut");
+    let sandbox = world.run(&pod).await.unwrap();
+    let id = world.create(&sandbox, &pod, &World::shell("cut", "exit 3")).await.unwrap();
+    world.freeze_supervisor();
+    let (mut client, asked) = (world.cri.clone(), id.clone());
+    let mut calls = tokio::task::JoinSet::new();
+    calls.spawn(async move {
+        client.start_container(cri::StartContainerRequest { container_id: asked }).await.map(drop)
+    });
+    eventually("the start is under way", || world.dir.join("logs").exists());
+    world.kill();
+    assert!(calls.join_next().await.unwrap().unwrap().is_err(), "nobody was told that it started");
+    // What a root file system leaves that was mounted when its container was taken back.
+    let mark = world.dir.join("images/snapshots").join(&id).join("work/work/incompat/volatile");
+    std::fs::create_dir_all(mark).unwrap();
+    world.thaw_supervisor();
+    world.start(None).await;
+    assert_eq!(world.status(&id).await.state, cri::ContainerState::ContainerCreated as i32, "never begun");
+    world.begin(&id).await.unwrap();
+    assert_eq!(world.exited(&id).await.exit_code, 3);
+    world.stop_and_remove(&sandbox).await;
+    eventually("nothing is left", || world.residue().is_empty());
+}

@@ -11,6 +11,7 @@ use std::{
 use podwire_image::build::{ImageBuilder, LayerBuilder};
 use podwire_linux::netns::Netns;
 use podwire_wire::cri::{self, runtime_service_client::RuntimeServiceClient};
+use rustix::process::{Pid, Signal};
 use tonic::transport::Channel;
 
 /// The image every container is made from.
@@ -101,6 +102,16 @@ impl World {
             assert!(Instant::now() < deadline, "the daemon does not answer: {}", log());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// Holds the supervisor up: what is asked of it stays in its socket.
+    pub(crate) fn freeze_supervisor(&self) {
+        signal_supervisor(&self.dir, Signal::STOP);
+    }
+
+    /// Lets the supervisor go on.
+    pub(crate) fn thaw_supervisor(&self) {
+        signal_supervisor(&self.dir, Signal::CONT);
     }
 
     /// kill -9: nothing is said goodbye to.
@@ -255,7 +266,7 @@ impl Drop for World {
             daemon.kill().ok();
             daemon.wait().ok();
         }
-        end_supervisor(&self.dir);
+        signal_supervisor(&self.dir, Signal::KILL);
         podwire_linux::mount::detach_all_under(&self.dir).ok();
         eventually("cgroups are gone", || remove_cgroups(&self.name));
         if std::thread::panicking() {
@@ -265,15 +276,14 @@ impl Drop for World {
     }
 }
 
-/// Ends this test's supervisor and every process below its cgroup.
-fn end_supervisor(dir: &Path) {
+/// Sends a signal to this test's supervisor, if it lives.
+fn signal_supervisor(dir: &Path, signal: Signal) {
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
         let command = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let command = String::from_utf8_lossy(&command);
         if command.contains("supervisor") && command.contains(&*dir.to_string_lossy()) {
-            let pid = rustix::process::Pid::from_raw(pid).unwrap();
-            rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
+            rustix::process::kill_process(Pid::from_raw(pid).unwrap(), signal).ok();
         }
     }
 }
