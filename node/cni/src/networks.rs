@@ -283,9 +283,13 @@ impl Networks {
             Some(cached) => (cached.conflist, cached.result),
             None => match self.current() {
                 Ok(conflist) => (conflist, None),
-                // Without a configuration nothing of ours can exist.
+                // Neither journal nor cache knows it, so nothing was made for it under a configuration that is gone by now.
                 Err(Error::NoNetwork { .. }) => return Ok(()),
-                Err(error) => return Err(error),
+                Err(error) => {
+                    let container = &attachment.container_id;
+                    tracing::warn!(%container, %error, "an unknown attachment counts as removed");
+                    return Ok(());
+                }
             },
         };
         let chain = Chain::new(&self.config, &conflist, attachment);

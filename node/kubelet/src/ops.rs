@@ -24,7 +24,7 @@ use crate::{
 pub(crate) enum Done {
     Prepared(Result<Mounted, VolumeError>),
     Remounted(Result<Mounted, VolumeError>),
-    Sandbox(Result<Sandbox, SandboxError>),
+    Sandbox { result: Result<Sandbox, SandboxError>, left: Vec<Sandbox> },
     Dropped { id: String, result: Result<(), CallError> },
     Image { container: String, attempt: u32, result: Result<Found, ImageError> },
     Started { container: String, attempt: u32, seen: Option<Container>, failure: Option<StartFailure> },
@@ -104,7 +104,31 @@ pub(crate) async fn remount(node: Arc<Node>, pod: Arc<Pod>) -> Done {
 
 /// The pod's cgroup, then its sandbox.
 pub(crate) async fn run_sandbox(node: Arc<Node>, pod: Arc<Pod>, attempt: u32) -> Done {
-    Done::Sandbox(run_sandbox_inner(&node, &pod, attempt).await)
+    let result = run_sandbox_inner(&node, &pod, attempt).await;
+    let left = match &result {
+        Ok(_) => Vec::new(),
+        Err(_) => leftovers(&node, spec::uid(&pod)).await,
+    };
+    Done::Sandbox { result, left }
+}
+
+/// What the runtime keeps of a pod after a failure: a sandbox it could not take back, or one made after all.
+async fn leftovers(node: &Node, uid: &str) -> Vec<Sandbox> {
+    let listed = match node.runtime.sandboxes_of(uid).await {
+        Ok(listed) => listed,
+        Err(error) => {
+            tracing::warn!(uid, %error, "sandboxes not listed after a failure; the next relist finds them");
+            return Vec::new();
+        }
+    };
+    let mut left = Vec::new();
+    for sandbox in listed {
+        match node.runtime.sandbox_status(&sandbox.id).await {
+            Ok(sandbox) => left.push(sandbox),
+            Err(error) => tracing::debug!(sandbox = %sandbox.id, %error, "leftover sandbox not asked about"),
+        }
+    }
+    left
 }
 
 async fn run_sandbox_inner(node: &Arc<Node>, pod: &Arc<Pod>, attempt: u32) -> Result<Sandbox, SandboxError> {

@@ -149,6 +149,13 @@ impl Runtime {
         Ok(call!(self.runtime, list_pod_sandbox, cri::ListPodSandboxRequest::default(), DEADLINE)?.items)
     }
 
+    /// Every sandbox of one pod.
+    pub async fn sandboxes_of(&self, uid: &str) -> Answer<Vec<cri::PodSandbox>> {
+        let label_selector = [(crate::labels::POD_UID.to_owned(), uid.to_owned())].into();
+        let filter = Some(cri::PodSandboxFilter { label_selector, ..Default::default() });
+        Ok(call!(self.runtime, list_pod_sandbox, cri::ListPodSandboxRequest { filter }, DEADLINE)?.items)
+    }
+
     /// Every container the runtime has.
     pub async fn list_containers(&self) -> Answer<Vec<cri::Container>> {
         Ok(call!(self.runtime, list_containers, cri::ListContainersRequest::default(), DEADLINE)?.containers)

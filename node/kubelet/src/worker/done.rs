@@ -19,7 +19,7 @@ impl Worker {
         match done {
             Done::Prepared(result) => self.prepared(result),
             Done::Remounted(result) => self.remounted(result),
-            Done::Sandbox(result) => self.sandbox_ran(result),
+            Done::Sandbox { result, left } => self.sandbox_ran(result, left),
             Done::Dropped { id, result } => {
                 self.going.tearing_down = false;
                 match result {
@@ -75,7 +75,11 @@ impl Worker {
         }
     }
 
-    fn sandbox_ran(&mut self, result: Result<Sandbox, ops::SandboxError>) {
+    fn sandbox_ran(&mut self, result: Result<Sandbox, ops::SandboxError>, left: Vec<Sandbox>) {
+        // Its attempt number is taken: the next try needs another.
+        for sandbox in left {
+            self.observed.merge_sandbox(sandbox);
+        }
         match result {
             Ok(sandbox) => {
                 self.failures.remove("sandbox");
