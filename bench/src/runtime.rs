@@ -43,7 +43,7 @@ struct Figures {
 /// Measures ours, and containerd when it is built.
 pub async fn run() -> Result<()> {
     println!("making a layer of 250 MB ...");
-    let big = Layer::of_tar(&layer::tar()?, 1)?;
+    let big = layer::make()?;
     println!("  {:.0} MB packed", big.size() as f64 / 1e6);
     let bed = Bed::new(images(&big)?)?;
     let ours = {

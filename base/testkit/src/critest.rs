@@ -20,60 +20,48 @@ use crate::{
 pub const SANDBOX_IMAGE: &str = "localhost/sandbox:latest";
 
 /// Every image that a spec names, except the one whose digest is fixed in critest.
+///
+/// They share one layer and differ in what they run as whom; a label makes each an image of its own.
 pub fn images() -> Result<Vec<Image>> {
-    let app = fs::read(bin_dir().join("pod-app")).context("read pod-app")?;
-    let original = fs::read("/bin/busybox").context("read busybox (package busybox-static)")?;
-    let shell = busybox(&original)?;
-    let full = system(&shell, &original)?;
-    let run = |command: &[&str]| json!({"Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"], "Cmd": command});
-    let web =
-        full.clone().file("usr/sbin/nginx", app.clone(), 0o755).hard_link("usr/sbin/httpd", "usr/sbin/nginx");
-    let probe = full.clone().file("usr/bin/nnp", app.clone(), 0o4755).hard_link("nnp", "usr/bin/nnp");
-    let group = "root:x:0:\nwww-data:x:33:\ndefault-group:x:1000:\ngroup-in-image:x:50000:default-user\n";
-    let known = Layer::new(&full.clone().file("etc/group", group, 0o644))?;
-    let (full, web, probe) = (Layer::new(&full)?, Layer::new(&web)?, Layer::new(&probe)?);
-    let pause = Layer::new(&Files::default().file("pause", app, 0o755))?;
-    let idle = json!({"Entrypoint": ["/pause"], "User": "65535:65535"});
-    let mut made = vec![
-        Image::new(&["e2e-test-images/busybox:1.29-2"], &full, &run(&["sh"]))?,
-        Image::new(&["e2e-test-images/nginx:1.14-2"], &web, &run(&["/usr/sbin/nginx"]))?,
-        Image::new(&["e2e-test-images/httpd:2.4.39-4"], &web, &run(&["/usr/sbin/httpd"]))?,
-        Image::new(
-            &["k8s-staging-cri-tools/hostnet-nginx-amd64:latest"],
-            &web,
-            &run(&["/usr/sbin/nginx", "12003"]),
-        )?,
-        Image::new(&["e2e-test-images/nonewprivs:1.3"], &probe, &json!({"Cmd": ["/nnp"], "User": "1000"}))?,
-        Image::new(&["pause:3.9"], &pause, &idle)?,
-        Image::new(&["sandbox:latest"], &pause, &json!({"Entrypoint": ["/pause"]}))?,
-        small("test-image-predefined-group:latest", &known, json!({"User": "1000"}))?,
-    ];
-    for (name, user) in [
-        ("test-image-user-uid:latest", "1002"),
-        ("test-image-user-username:latest", "www-data"),
-        ("test-image-user-uid-group:latest", "1003:1004"),
-        ("test-image-user-username-group:latest", "www-data:1004"),
+    let layer = Layer::new(&system()?)?;
+    let mut made = Vec::new();
+    let mut add = |names: &[&str], mut config: Value| -> Result<()> {
+        config["Labels"] = json!({ "name": names[0] });
+        config["Env"] = json!(["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]);
+        made.push(Image::new(names, &layer, &config)?);
+        Ok(())
+    };
+    for (name, command) in [
+        ("e2e-test-images/busybox:1.29-2", "sh"),
+        ("e2e-test-images/nginx:1.14-2", "/usr/sbin/nginx"),
+        ("e2e-test-images/httpd:2.4.39-4", "/usr/sbin/httpd"),
     ] {
-        made.push(small(name, &full, json!({"User": user}))?);
+        add(&[name], json!({ "Cmd": [command] }))?;
+    }
+    add(&["e2e-test-images/nonewprivs:1.3"], json!({"Cmd": ["/nnp"], "User": "1000"}))?;
+    add(&["pause:3.9"], json!({"Entrypoint": ["/pause"], "User": "65535:65535"}))?;
+    add(&["sandbox:latest"], json!({"Entrypoint": ["/pause"]}))?;
+    let tools = |name: &str| format!("k8s-staging-cri-tools/{name}");
+    add(&[&tools("hostnet-nginx-amd64:latest")], json!({"Cmd": ["/usr/sbin/nginx", "12003"]}))?;
+    for (name, user) in [
+        ("predefined-group:latest", "1000"),
+        ("user-uid:latest", "1002"),
+        ("user-username:latest", "www-data"),
+        ("user-uid-group:latest", "1003:1004"),
+        ("user-username-group:latest", "www-data:1004"),
+    ] {
+        add(&[&tools(&format!("test-image-{name}"))], json!({"Cmd": ["sh"], "User": user}))?;
     }
     for name in ["latest:latest", "tag:test", "tag:all", "1:latest", "2:latest", "3:latest"] {
-        made.push(small(&format!("test-image-{name}"), &full, json!({}))?);
+        add(&[&tools(&format!("test-image-{name}"))], json!({"Cmd": ["sh"]}))?;
     }
-    let mut tags = small("test-image-tags:1", &full, json!({}))?;
-    tags.names.extend([2, 3].map(|tag| format!("k8s-staging-cri-tools/test-image-tags:{tag}")));
-    made.push(tags);
+    let tags = [1, 2, 3].map(|tag| tools(&format!("test-image-tags:{tag}")));
+    add(&tags.each_ref().map(String::as_str), json!({"Cmd": ["sh"]}))?;
     Ok(made)
 }
 
 const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nwww-data:x:33:33:www:/var/www:/bin/sh\n\
     nobody:x:65534:65534:nobody:/:/bin/sh\ndefault-user:x:1000:1000::/home:/bin/sh\n";
-
-/// One of the images that differ in their configuration only; a label makes each an image of its own.
-fn small(name: &str, layer: &Layer, mut config: Value) -> Result<Image> {
-    config["Cmd"] = json!(["sh"]);
-    config["Labels"] = json!({ "name": name });
-    Image::new(&[&format!("k8s-staging-cri-tools/{name}")], layer, &config)
-}
 
 /// Debian's busybox, changed in two bytes to behave as the 1.29 that the specs were written for: its shell complains
 /// without a line number, and looks for `ls` on the disk instead of in itself (a spec masks `/bin/ls`).
@@ -86,8 +74,10 @@ fn busybox(original: &[u8]) -> Result<Vec<u8>> {
     Ok(program)
 }
 
-/// A small system: busybox under all its names as hard links (a spec masks one of them), users, groups.
-fn system(shell: &[u8], original: &[u8]) -> Result<Files> {
+/// A small system: busybox under all its names as hard links (a spec masks one of them), users, groups, servers.
+fn system() -> Result<Files> {
+    let app = fs::read(bin_dir().join("pod-app")).context("read pod-app")?;
+    let original = fs::read("/bin/busybox").context("read busybox (package busybox-static)")?;
     let listed = Command::new("/bin/busybox").arg("--list").output().context("run busybox")?;
     let listed = String::from_utf8(listed.stdout)?;
     let mut files = Files::default();
@@ -95,8 +85,7 @@ fn system(shell: &[u8], original: &[u8]) -> Result<Files> {
         files = files.folder(folder, 0o755);
     }
     files = files.folder("usr/bin", 0o755).folder("usr/sbin", 0o755).folder("tmp", 0o1777);
-    files = files.file("bin/busybox", shell, 0o755);
-    files = files.file("bin/ls", original, 0o755);
+    files = files.file("bin/busybox", busybox(&original)?, 0o755).file("bin/ls", original, 0o755);
     for applet in listed.lines().filter(|applet| !["busybox", "ls"].contains(applet)) {
         files = files.hard_link(&format!("bin/{applet}"), "bin/busybox");
     }
@@ -106,9 +95,15 @@ fn system(shell: &[u8], original: &[u8]) -> Result<Files> {
     if !listed.lines().any(|applet| applet == "pgrep") {
         files = files.file("bin/pgrep", PGREP, 0o755);
     }
-    let group = "root:x:0:\nwww-data:x:33:\nnobody:x:65534:\n";
-    Ok(files.file("etc/passwd", PASSWD, 0o644).file("etc/group", group, 0o644))
+    files = files.file("nnp", app.clone(), 0o4755).file("pause", app, 0o755);
+    for name in ["usr/sbin/nginx", "usr/sbin/httpd"] {
+        files = files.hard_link(name, "pause");
+    }
+    Ok(files.file("etc/passwd", PASSWD, 0o644).file("etc/group", GROUP, 0o644))
 }
+
+const GROUP: &str = "root:x:0:\nwww-data:x:33:\nnobody:x:65534:\ndefault-group:x:1000:\n\
+    group-in-image:x:50000:default-user\n";
 
 const PGREP: &str = "#!/bin/sh\nfound=1\nfor folder in /proc/[0-9]*; do\n  read -r name < $folder/comm 2>/dev/null || continue\n  [ \"$name\" = \"$1\" ] && { echo ${folder#/proc/}; found=0; }\ndone\nexit $found\n";
 

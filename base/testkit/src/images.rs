@@ -1,6 +1,11 @@
 //! Images made on the spot: one layer of given files, its configuration and manifest, ready to be served.
 
-use std::{io::Write, sync::Arc};
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+    sync::Arc,
+    thread,
+};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -84,15 +89,22 @@ pub struct Layer {
 impl Layer {
     /// A layer of these files, packed without the effort of making it small.
     pub fn new(files: &Files) -> Result<Layer> {
-        Layer::of_tar(&files.tar()?, 0)
+        let tar = files.tar()?;
+        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
+        packer.write_all(&tar)?;
+        let packed = packer.finish().context("compress the layer")?;
+        Ok(Layer { diff: digest(&tar), digest: digest(&packed), packed: Arc::new(packed) })
     }
 
-    /// A layer given as a tar stream, packed with an effort of 0 to 9.
-    pub fn of_tar(tar: &[u8], effort: u32) -> Result<Layer> {
-        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(effort));
-        packer.write_all(tar)?;
-        let packed = packer.finish().context("compress the layer")?;
-        Ok(Layer { diff: digest(tar), digest: digest(&packed), packed: Arc::new(packed) })
+    /// A large layer, packed and measured by the machine's own tools: an unoptimised build takes minutes for it.
+    pub fn large(files: &Files) -> Result<Layer> {
+        let tar = files.tar()?;
+        let packed = filter("gzip", &["-1", "-n"], &tar)?;
+        let sum = |bytes: &[u8]| -> Result<String> {
+            let said = String::from_utf8(filter("sha256sum", &[], bytes)?)?;
+            Ok(format!("sha256:{}", said.split_whitespace().next().context("no digest")?))
+        };
+        Ok(Layer { diff: sum(&tar)?, digest: sum(&packed)?, packed: Arc::new(packed) })
     }
 
     /// Its size as it is served.
@@ -139,6 +151,23 @@ impl Image {
             ],
         })
     }
+}
+
+/// What a program makes of these bytes.
+fn filter(program: &str, words: &[&str], bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut child = Command::new(program)
+        .args(words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("run {program}"))?;
+    let mut input = child.stdin.take().context("no stdin")?;
+    thread::scope(|scope| {
+        let writer = scope.spawn(move || input.write_all(bytes));
+        let done = child.wait_with_output()?;
+        writer.join().ok().context("the writer panicked")??;
+        Ok(done.stdout)
+    })
 }
 
 /// A digest as registries write it.

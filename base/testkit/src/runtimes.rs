@@ -129,16 +129,16 @@ impl Running {
         Ok(pids)
     }
 
-    /// The real crictl, pointed at this runtime.
+    /// The real crictl, pointed at this runtime by a configuration file of its own.
     pub fn crictl(&self) -> Result<Command> {
-        let endpoint = format!("unix://{}", self.socket.display());
+        let config = self.folder.join("crictl.yaml");
+        if !config.exists() {
+            let endpoint = format!("unix://{}", self.socket.display());
+            let text = format!("runtime-endpoint: {endpoint}\nimage-endpoint: {endpoint}\ntimeout: 60\n");
+            fs::write(&config, text)?;
+        }
         let mut command = Command::new(peer("crictl")?);
-        // A file of its own: crictl writes where `--config` says, and reads nothing of the machine's.
-        command
-            .arg("--config")
-            .arg(self.folder.join("crictl.yaml"))
-            .args(["--runtime-endpoint", &endpoint, "--image-endpoint", &endpoint, "--timeout", "60s"])
-            .stdin(Stdio::null());
+        command.arg("--config").arg(config).stdin(Stdio::null());
         Ok(command)
     }
 

@@ -1,20 +1,20 @@
 //! A layer of about 250 MB as it travels: many files that compress as well as programs and texts do.
 
 use anyhow::Result;
-use podwire_testkit::images::Files;
+use podwire_testkit::images::{Files, Layer};
 
 /// How many files, and the size of each.
 const FILES: usize = 1500;
 const SIZE: usize = 400 * 1024;
 
-/// The layer as a tar stream.
-pub fn tar() -> Result<Vec<u8>> {
+/// The layer.
+pub fn make() -> Result<Layer> {
     let mut files = Files::default().folder("data", 0o755);
     let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
     for number in 0..FILES {
         files = files.file(&format!("data/file-{number}"), noise.file(), 0o644);
     }
-    files.tar()
+    Layer::large(&files)
 }
 
 /// A generator that gives the same bytes in every run.

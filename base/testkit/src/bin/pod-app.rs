@@ -69,10 +69,9 @@ fn by_name(name: &str) -> Option<ExitCode> {
         "nnp" => line(&format!("Effective uid: {}", rustix::process::geteuid().as_raw())),
         "httpd" => line("httpd started").and_then(|()| serve(&port)),
         // Called again with the words that a real one shows in its command line.
-        "nginx" => Err(std::process::Command::new("/proc/self/exe")
-            .arg0("nginx: master process nginx")
-            .arg(&port)
-            .exec()),
+        "nginx" => {
+            Err(std::process::Command::new(name).arg0("nginx: master process nginx").arg(&port).exec())
+        }
         "nginx: master process nginx" => fs::create_dir_all("/var/run")
             .and_then(|()| fs::write("/var/run/nginx.pid", format!("{}\n", std::process::id())))
             .and_then(|()| serve(&port)),
