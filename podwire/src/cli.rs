@@ -5,6 +5,7 @@
 use std::{
     net::{IpAddr, SocketAddr},
     path::PathBuf,
+    time::Duration,
 };
 
 use clap::{Args, Parser, Subcommand};
@@ -51,6 +52,9 @@ pub enum Verb {
     /// Attach namespaces to networks, look for leaks, test plugins.
     #[command(subcommand)]
     Cni(CniVerb),
+    /// Look at the NRI plugins of a node.
+    #[command(subcommand)]
+    Nri(NriVerb),
     /// Create or change objects from a file.
     Apply(ApplyArgs),
     /// Show objects.
@@ -136,6 +140,73 @@ pub struct NodeArgs {
     /// Folder of registry settings in containerd's certs.d form.
     #[arg(long)]
     pub registry_config: Option<PathBuf>,
+    #[command(flatten)]
+    pub nri: NriArgs,
+}
+
+/// Flags that choose the NRI plugins of our runtime.
+#[derive(Debug, Clone, Args)]
+pub struct NriArgs {
+    /// Where NRI plugins register (default: nri.sock in the node's run folder).
+    #[arg(long)]
+    pub nri_socket: Option<PathBuf>,
+    /// Do not let NRI plugins connect.
+    #[arg(long)]
+    pub disable_nri: bool,
+    /// Folder of NRI plugins to start, named NN-NAME (default: nri/plugins in the data folder; /opt/nri/plugins for
+    /// the default one).
+    #[arg(long)]
+    pub nri_plugin_dir: Option<PathBuf>,
+    /// Folder of their configuration, NN-NAME.conf or NAME.conf (default: nri/conf.d in the data folder;
+    /// /etc/nri/conf.d for the default one).
+    #[arg(long)]
+    pub nri_plugin_config_dir: Option<PathBuf>,
+    /// NRI plugins without which no pod is set up, by name.
+    #[arg(long, value_delimiter = ',')]
+    pub nri_required_plugins: Vec<String>,
+    /// How long a pod waits for a required plugin that is not connected.
+    #[arg(long, default_value = "10s", value_parser = crate::nri::duration)]
+    pub nri_required_wait: Duration,
+    /// How long an NRI plugin may take to register and to synchronize.
+    #[arg(long, default_value = "5s", value_parser = crate::nri::duration)]
+    pub nri_registration_timeout: Duration,
+    /// How long an NRI plugin may take to answer.
+    #[arg(long, default_value = "2s", value_parser = crate::nri::duration)]
+    pub nri_request_timeout: Duration,
+}
+
+/// Verbs of `nri`.
+#[derive(Debug, Subcommand)]
+pub enum NriVerb {
+    /// Show the plugins: place, events, calls, times, last error.
+    #[command(alias = "ls")]
+    List {
+        #[command(flatten)]
+        data: DataDir,
+        /// Form: wide, json.
+        #[arg(short, long)]
+        output: Option<String>,
+    },
+    /// Show events and adjustments as they happen.
+    Log {
+        #[command(flatten)]
+        data: DataDir,
+        /// How many of those that have happened to show first.
+        #[arg(long, default_value_t = 20)]
+        tail: usize,
+        /// End after those that have happened.
+        #[arg(long)]
+        no_follow: bool,
+        /// Only those of a pod, as NAME or NAMESPACE/NAME.
+        #[arg(long)]
+        pod: Option<String>,
+        /// Only those of a plugin, as NAME or NN-NAME.
+        #[arg(long)]
+        plugin: Option<String>,
+        /// Form: json.
+        #[arg(short, long)]
+        output: Option<String>,
+    },
 }
 
 /// Flags of `down`.
@@ -250,14 +321,16 @@ pub struct RuntimeArgs {
     /// Folder of CNI plugins.
     #[arg(long, default_value = "/opt/cni/bin")]
     pub cni_bin_dir: PathBuf,
-    /// Where NRI plugins register.
-    #[arg(long)]
-    pub nri_socket: Option<PathBuf>,
     /// Folder of registry settings in containerd's certs.d form.
     #[arg(long)]
     pub registry_config: Option<PathBuf>,
     #[command(flatten)]
     pub at: TraceDir,
+    /// Address and port to serve metrics on, as containerd's metrics.address.
+    #[arg(long)]
+    pub metrics_address: Option<SocketAddr>,
+    #[command(flatten)]
+    pub nri: NriArgs,
 }
 
 /// Verbs of `image`.

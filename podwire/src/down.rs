@@ -78,7 +78,8 @@ fn stop_daemon(instance: &Instance) -> Result<()> {
 async fn remove_pods(instance: &Instance) -> Result<()> {
     let folders = NetworkFolders { conf_dir: instance.cni_conf_dir(), bin_dirs: Vec::new() };
     let socket = instance.run_dir().join("down.sock");
-    let runtime = node_parts::runtime(instance, socket.clone(), &folders, None, None)?
+    let nobody = podwire_nri::Config::new("podwire", env!("CARGO_PKG_VERSION"));
+    let runtime = node_parts::runtime(instance, socket.clone(), &folders, nobody, None)?
         .build()
         .await
         .context("open the runtime's state")?;

@@ -58,6 +58,20 @@ impl Instance {
         self.run_dir().join("nri.sock")
     }
 
+    /// Where `podwire nri` asks about plugins.
+    pub fn nri_control_socket(&self) -> PathBuf {
+        self.run_dir().join("nri-control.sock")
+    }
+
+    /// NRI plugins to start, and the folder of their configuration.
+    pub fn nri_folders(&self) -> (PathBuf, PathBuf) {
+        if self.is_default() {
+            ("/opt/nri/plugins".into(), "/etc/nri/conf.d".into())
+        } else {
+            (self.data_dir.join("nri/plugins"), self.data_dir.join("nri/conf.d"))
+        }
+    }
+
     /// Where the supervisor of this instance's containers listens.
     pub fn supervisor_socket(&self) -> PathBuf {
         self.run_dir().join("supervisor.sock")
@@ -99,6 +113,7 @@ impl Instance {
             "dataDir": self.data_dir,
             "runDir": self.run_dir(),
             "criSocket": self.cri_socket(),
+            "nriSocket": self.nri_socket(),
             "cgroupRoot": self.cgroup_root(),
             "bridge": self.bridge(),
             "network": self.network(),

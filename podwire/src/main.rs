@@ -3,7 +3,7 @@
 //! # Layout
 //! - `cli` what was typed; `instance` the names one node owns;
 //! - `up` the whole node; `solo` one participant alone; `down` the way back; `check` the preflight;
-//! - `image` the local image verbs; `client` kubectl's verbs; `trace` the path of a pod.
+//! - `image` the local image verbs; `client` kubectl's verbs; `trace` the path of a pod; `nri` the plugins of a node.
 //!
 //! The supervisor's entry comes before anything else: it must stay small and single-threaded.
 
@@ -17,6 +17,7 @@ mod down;
 mod image;
 mod instance;
 mod node_parts;
+mod nri;
 mod solo;
 mod trace;
 mod up;
@@ -94,6 +95,7 @@ fn run(cli: Cli, ring: trace::Ring) -> anyhow::Result<ExitCode> {
         Verb::Kubelet(args) => block_on(workers, solo::kubelet(args, ring))?,
         Verb::Runtime(args) => block_on(workers, solo::runtime(args, ring))?,
         Verb::Cni(verb) => return cni::run(verb),
+        Verb::Nri(verb) => nri::run(verb)?,
         Verb::Image(verb) => block_on(workers, image::run(verb))?,
         Verb::Apply(args) => block_on(1, client::apply(&args, &mut out))?,
         Verb::Get(args) => block_on(1, client::get(&args, &mut out))?,

@@ -66,7 +66,7 @@ pub fn runtime(
     instance: &Instance,
     listen: PathBuf,
     folders: &NetworkFolders,
-    nri_socket: Option<PathBuf>,
+    nri: podwire_nri::Config,
     registry_config: Option<&Path>,
 ) -> Result<podwire_runtime::Config> {
     Ok(podwire_runtime::Config {
@@ -78,7 +78,7 @@ pub fn runtime(
         images: images(instance, registry_config),
         cni: networks(instance, folders),
         streaming_listen: SocketAddr::new(IpAddr::from([127, 0, 0, 1]), 0),
-        nri_socket,
+        nri,
         runtime_name: "podwire".to_owned(),
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
     })
@@ -136,6 +136,8 @@ pub struct KubeletParts {
     pub pod_cidrs: Vec<String>,
     /// When pods are evicted.
     pub eviction: Option<podwire_kubelet::Thresholds>,
+    /// Metrics of others that it serves with its own.
+    pub more_metrics: Option<podwire_kubelet::MoreMetrics>,
 }
 
 /// Upstream's `--eviction-hard`: `memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%`; empty is never.
@@ -178,6 +180,7 @@ pub fn kubelet(parts: KubeletParts) -> podwire_kubelet::Config {
     config.log_dir = parts.log_dir;
     config.memory_dir = parts.memory_dir;
     config.eviction = parts.eviction;
+    config.more_metrics = parts.more_metrics;
     config.cgroup_root = parts.cgroup_root;
     config.listen = parts.listen;
     config.tls = Some(podwire_kubelet::ServerTls {

@@ -16,7 +16,7 @@ use crate::{
     cli::{ApiserverArgs, ClientOf, ControllersArgs, KubeletArgs, RuntimeArgs},
     instance::Instance,
     node_parts::{self, NetworkFolders},
-    say,
+    nri, say,
     trace::{self, Ring},
     up::{lock, parse_cidr, reachable, write_admin},
 };
@@ -109,6 +109,7 @@ pub async fn kubelet(args: KubeletArgs, ring: Ring) -> Result<()> {
         client_ca_pem: read(&args.client_ca_file)?,
         pod_cidrs: Vec::new(),
         eviction: node_parts::eviction(&args.eviction_hard)?,
+        more_metrics: None,
     })
     .build()
     .await
@@ -129,14 +130,23 @@ pub async fn runtime(args: RuntimeArgs, ring: Ring) -> Result<()> {
         &instance,
         listen.clone(),
         &folders,
-        args.nri_socket.clone(),
+        nri::config(&instance, &args.nri),
         args.registry_config.as_deref(),
     )?;
     let runtime = config.build().await.context("start the runtime")?;
+    let metrics = match args.metrics_address {
+        Some(address) => Some(nri::Metrics::listen(address).await?),
+        None => None,
+    };
     say(&format!("ready socket={}", listen.display()));
-    let shutdown = until_signal()?;
+    let (shutdown, plugins) = (until_signal()?, runtime.nri());
     let folder = args.at.trace_dir.clone().unwrap_or_else(|| instance.run_dir());
-    tokio::join!(runtime.run(shutdown.clone()), traced(folder, ring, shutdown));
+    tokio::join!(
+        runtime.run(shutdown.clone()),
+        nri::serve(instance.nri_control_socket(), plugins.clone(), shutdown.clone()),
+        nri::Metrics::run(metrics, plugins, shutdown.clone()),
+        traced(folder, ring, shutdown),
+    );
     Ok(())
 }
 

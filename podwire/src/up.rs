@@ -24,7 +24,7 @@ use crate::{
     cli::UpArgs,
     instance::Instance,
     node_parts::{self, NetworkFolders},
-    say,
+    nri, say,
     trace::Ring,
 };
 
@@ -43,8 +43,8 @@ pub async fn up(args: UpArgs, ring: Ring) -> Result<()> {
         ip: args.node_ip.unwrap_or_else(node_parts::node_address),
     };
     let control = Control::start(&instance, &args, &node).await?;
-    let runtime = start_runtime(&instance, &args).await?;
-    let kubelet = start_kubelet(&instance, &args, &control, &node).await?;
+    let (runtime, plugins) = start_runtime(&instance, &args).await?;
+    let kubelet = start_kubelet(&instance, &args, &control, &node, plugins).await?;
     let deciders = start_deciders(&control).await?;
     deciders.tasks.spawn(crate::solo::traced(instance.run_dir(), ring, deciders.shutdown.clone()));
 
@@ -166,12 +166,12 @@ pub fn parse_cidr(text: &str) -> Result<(IpAddr, u8)> {
 }
 
 /// Our own runtime, unless the flags name another one.
-async fn start_runtime(instance: &Instance, args: &UpArgs) -> Result<Running> {
+async fn start_runtime(instance: &Instance, args: &UpArgs) -> Result<(Running, Option<podwire_nri::Nri>)> {
     let running = Running::new();
     if args.node.container_runtime_endpoint.is_some() {
         let shutdown = running.shutdown.clone();
         running.tasks.spawn(async move { shutdown.cancelled().await });
-        return Ok(running);
+        return Ok((running, None));
     }
     let folders = NetworkFolders::of(instance, &args.node);
     node_parts::write_network(instance, &folders, &args.pod_cidr)?;
@@ -180,13 +180,14 @@ async fn start_runtime(instance: &Instance, args: &UpArgs) -> Result<Running> {
         instance,
         instance.cri_socket(),
         &folders,
-        Some(instance.nri_socket()),
+        nri::config(instance, &args.node.nri),
         registries,
     )?;
     let runtime = config.build().await.context("start the runtime")?;
-    let shutdown = running.shutdown.clone();
-    running.tasks.spawn(runtime.run(shutdown));
-    Ok(running)
+    let plugins = runtime.nri();
+    running.tasks.spawn(nri::serve(instance.nri_control_socket(), plugins.clone(), running.shutdown.clone()));
+    running.tasks.spawn(runtime.run(running.shutdown.clone()));
+    Ok((running, Some(plugins)))
 }
 
 async fn start_kubelet(
@@ -194,6 +195,7 @@ async fn start_kubelet(
     args: &UpArgs,
     control: &Control,
     node: &NodeIdentity,
+    plugins: Option<podwire_nri::Nri>,
 ) -> Result<Running> {
     let endpoint = args.node.container_runtime_endpoint.as_deref().map(node_parts::socket_path);
     let serving = control
@@ -215,6 +217,7 @@ async fn start_kubelet(
         client_ca_pem: control.pki.ca_pem().to_owned(),
         pod_cidrs: args.pod_cidr.clone(),
         eviction: node_parts::eviction(&args.eviction_hard)?,
+        more_metrics: plugins.map(|plugins| podwire_kubelet::MoreMetrics::new(move || plugins.metrics())),
     });
     let kubelet = config.build().await.context("start the kubelet")?;
     let running = Running::new();

@@ -97,6 +97,27 @@ pub struct ServerTls {
     pub client_ca: String,
 }
 
+/// Metrics of others, in Prometheus' text form.
+#[derive(Clone)]
+pub struct MoreMetrics(Arc<dyn Fn() -> String + Send + Sync>);
+
+impl MoreMetrics {
+    /// Asks `page` whenever metrics are read.
+    pub fn new(page: impl Fn() -> String + Send + Sync + 'static) -> MoreMetrics {
+        MoreMetrics(Arc::new(page))
+    }
+
+    pub(crate) fn text(&self) -> String {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for MoreMetrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("MoreMetrics")
+    }
+}
+
 /// What a kubelet is made from. Every name it uses on the host is in here.
 pub struct Config {
     /// The API server, as this node.
@@ -141,6 +162,8 @@ pub struct Config {
     pub static_pod_dir: Option<PathBuf>,
     /// When a shortage of memory or disk ends pods; `None` is never.
     pub eviction: Option<Thresholds>,
+    /// Metrics of others on this node, served with the kubelet's own.
+    pub more_metrics: Option<MoreMetrics>,
 }
 
 impl Config {
@@ -173,6 +196,7 @@ impl Config {
             log_max_files: 5,
             static_pod_dir: None,
             eviction: Some(Thresholds::default()),
+            more_metrics: None,
         }
     }
 
@@ -215,6 +239,7 @@ pub(crate) struct Settings {
     pub(crate) storage_capacity: u64,
     pub(crate) crash_loop_cap: SignedDuration,
     pub(crate) listen: SocketAddr,
+    pub(crate) more_metrics: Option<MoreMetrics>,
 }
 
 impl Settings {
@@ -345,5 +370,6 @@ fn settings(config: &Config, local: SocketAddr) -> Settings {
         storage_capacity: disk,
         crash_loop_cap: restart::CAP,
         listen: local,
+        more_metrics: config.more_metrics.clone(),
     }
 }

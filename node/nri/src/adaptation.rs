@@ -5,10 +5,13 @@
 
 mod events;
 mod launch;
+mod log;
 mod plugin;
 mod registry;
 mod required;
 mod session;
+mod stats;
+mod telling;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use self::events::{Creation, EventError, Nri, Updating};
+pub use self::log::Entry;
 pub use self::plugin::PluginInfo;
 use self::registry::Registry;
 
@@ -71,7 +75,7 @@ impl Config {
         let adaptation =
             Adaptation { registry: registry.clone(), listener, tasks, shutdown: CancellationToken::new() };
         for installed in launch::discover(&registry.config)? {
-            launch::start(&adaptation.context(), installed)?;
+            launch::keep(&adaptation.context(), installed)?;
         }
         Ok(adaptation)
     }
@@ -128,11 +132,10 @@ fn listen(path: &std::path::Path) -> Result<UnixListener, Error> {
         use std::os::unix::fs::DirBuilderExt;
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
     }
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
-        _ => {}
-    }
-    UnixListener::bind(path).map_err(failed)
+    podwire_wire::unix::listen(path).map_err(|error| match error {
+        podwire_wire::unix::ListenError::InUse { .. } => failed(std::io::ErrorKind::AddrInUse.into()),
+        podwire_wire::unix::ListenError::Io { source, .. } => failed(source),
+    })
 }
 
 /// What every task of the adaptation needs.

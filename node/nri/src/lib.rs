@@ -9,10 +9,13 @@
 mod adaptation;
 mod link;
 mod merge;
+pub mod mux;
 pub mod spec;
 pub mod stub;
 
-pub use adaptation::{Adaptation, Config, Creation, Error, EventError, Host, Nri, PluginInfo, Updating};
+pub use adaptation::{
+    Adaptation, Config, Creation, Entry, Error, EventError, Host, Nri, PluginInfo, Updating,
+};
 pub use link::CallError;
 pub use merge::Conflict;
 pub use podwire_wire::nri as api;

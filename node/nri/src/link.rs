@@ -1,35 +1,30 @@
 //! One connection between a runtime and a plugin: two ttrpc directions over one multiplexed stream.
 //!
 //! Spawns a reader, a writer and one task per served call into the given tracker; all end when the stream
-//! does, or when the link is closed. A frame of the multiplexer is a connection number and a length (big
-//! endian, four bytes each) and the payload; connections are not opened or closed on the wire.
+//! does, or when the link is closed. The reader waits when too many calls are being served, so that a peer that
+//! floods slows down itself only.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use podwire_wire::ttrpc::{self, Decoder, Kind, MESSAGE_LIMIT, Request, Response, Status, code};
+use podwire_wire::ttrpc::{self, Kind, MESSAGE_LIMIT, Request, Response, Status, code};
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// The connection on which plugins serve.
-const PLUGIN_CONN: u32 = 1;
-/// The connection on which runtimes serve.
-const RUNTIME_CONN: u32 = 2;
-/// The largest first part of a message: Go's reader gives up on a longer one.
-const FIRST_PART: usize = 4096;
-/// The largest frame of the multiplexer.
-const FRAME_LIMIT: usize = MESSAGE_LIMIT + ttrpc::HEADER_LEN;
-/// Calls served at the same time; more are refused.
-const SERVED_AT_ONCE: usize = 512;
+use crate::mux::{self, Demux, PLUGIN_CONN, RUNTIME_CONN};
+
+/// Calls served at the same time; the reader waits with more.
+const SERVED_AT_ONCE: usize = 256;
+/// Where a message's header has the number of its call.
+const STREAM_BYTES: std::ops::Range<usize> = 4..8;
 /// Messages waiting to be written.
 const WRITE_QUEUE: usize = 64;
 
@@ -119,7 +114,9 @@ struct Shared {
     calls: Mutex<Calls>,
     outgoing: mpsc::Sender<(u32, Vec<u8>)>,
     closed: CancellationToken,
-    serving: AtomicUsize,
+    /// Why the peer's bytes could not be read any further.
+    broken: OnceLock<String>,
+    serving: Arc<Semaphore>,
 }
 
 impl Link {
@@ -132,8 +129,10 @@ impl Link {
     ) -> Self {
         let (outgoing, queue) = mpsc::channel(WRITE_QUEUE);
         let closed = CancellationToken::new();
-        let (calls, serving) = (Mutex::new(Calls::default()), AtomicUsize::new(0));
-        let shared = Arc::new(Shared { side, calls, outgoing, closed: closed.clone(), serving });
+        let (calls, serving) = (Mutex::new(Calls::default()), Arc::new(Semaphore::new(SERVED_AT_ONCE)));
+        let shared =
+            Shared { side, calls, outgoing, closed: closed.clone(), broken: OnceLock::new(), serving };
+        let shared = Arc::new(shared);
         let (reader, writer) = stream.into_split();
         tasks.spawn(write(writer, queue, closed.clone()));
         let (reading, tracker) = (shared.clone(), tasks.clone());
@@ -144,6 +143,8 @@ impl Link {
             };
             if let Err(error) = ended {
                 tracing::debug!(error, "NRI connection ended");
+                // Ignored: there is one reader, so nothing was written before.
+                reading.broken.set(error).ok();
             }
             reading.close();
         });
@@ -174,12 +175,16 @@ impl Link {
         if size > MESSAGE_LIMIT {
             return Err(CallError::TooLarge { size });
         }
-        let (stream, answer) = self.shared.register()?;
-        let _forget = Forget { shared: &self.shared, stream };
-        let message = ttrpc::encode(stream, Kind::Request, &request);
+        let mut message = ttrpc::encode(0, Kind::Request, &request);
         let exchange = async {
-            self.shared.outgoing.send((conn, message)).await.map_err(|_| CallError::Closed)?;
-            answer.await.map_err(|_| CallError::Closed)?
+            let room = self.shared.outgoing.reserve().await.map_err(|_| CallError::Closed)?;
+            let (forget, answer) = self.shared.register(|stream| {
+                message[STREAM_BYTES].copy_from_slice(&stream.to_be_bytes());
+                room.send((conn, message));
+            })?;
+            let answer = answer.await.map_err(|_| CallError::Closed)?;
+            drop(forget);
+            answer
         };
         let payload =
             tokio::time::timeout(timeout, exchange).await.map_err(|_| CallError::Timeout(timeout))??;
@@ -196,11 +201,19 @@ impl Link {
         self.shared.closed.cancelled().await;
     }
 
+    /// What the peer did wrong, if its bytes could not be understood.
+    pub(crate) fn broken(&self) -> Option<&str> {
+        self.shared.broken.get().map(String::as_str)
+    }
+
     /// Whether the connection has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.shared.closed.is_cancelled()
     }
 }
+
+/// Brings the answer to a call.
+type Answering = oneshot::Receiver<Result<Bytes, CallError>>;
 
 struct Forget<'a> {
     shared: &'a Shared,
@@ -218,7 +231,8 @@ impl Shared {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn register(&self) -> Result<(u32, oneshot::Receiver<Result<Bytes, CallError>>), CallError> {
+    /// Gives a call its number and queues it; numbers reach the peer in order, or Go's server refuses them.
+    fn register(&self, queue: impl FnOnce(u32)) -> Result<(Forget<'_>, Answering), CallError> {
         let (sender, receiver) = oneshot::channel();
         let mut calls = self.calls();
         if self.closed.is_cancelled() {
@@ -228,7 +242,9 @@ impl Shared {
         let stream = calls.next * 2 + 1;
         calls.next = calls.next.wrapping_add(1);
         calls.waiting.insert(stream, sender);
-        Ok((stream, receiver))
+        queue(stream);
+        drop(calls);
+        Ok((Forget { shared: self, stream }, receiver))
     }
 
     fn close(&self) {
@@ -257,33 +273,28 @@ async fn read(
     service: &Arc<dyn Service>,
     tasks: &TaskTracker,
 ) -> Result<(), String> {
-    let (mut plugin, mut runtime) = (Decoder::default(), Decoder::default());
+    let mut demux = Demux::default();
     let mut payload = Vec::new();
     loop {
-        let mut header = [0; 8];
-        if let Err(error) = stream.read_exact(&mut header).await {
-            return Err(error.to_string());
+        let mut header = [0; mux::HEADER_LEN];
+        match stream.read_exact(&mut header).await {
+            Ok(_) => {}
+            // An end between two frames, or within the first bytes of one, is an end.
+            Err(_) => return Ok(()),
         }
-        let conn = u32::from_be_bytes([header[0], header[1], header[2], header[3]]);
-        let len = u32::from_be_bytes([header[4], header[5], header[6], header[7]]) as usize;
-        if len > FRAME_LIMIT {
-            return Err(format!("a frame of {len} bytes exceeds the limit of {FRAME_LIMIT}"));
-        }
+        let (conn, len) = mux::header(header).map_err(|error| error.to_string())?;
         payload.resize(len, 0);
-        stream.read_exact(&mut payload).await.map_err(|error| error.to_string())?;
-        let decoder = match conn {
-            PLUGIN_CONN => &mut plugin,
-            RUNTIME_CONN => &mut runtime,
-            // Nobody listens there.
-            _ => continue,
-        };
-        decoder.push(&payload);
-        while let Some(frame) = decoder.next_frame().map_err(|error| error.to_string())? {
+        stream.read_exact(&mut payload).await.map_err(|error| format!("half a frame: {error}"))?;
+        demux.push(conn, &payload);
+        while let Some(frame) = demux.next(conn).map_err(|error| error.to_string())? {
             let serves = (conn == PLUGIN_CONN) == (shared.side == Side::Plugin);
             match (serves, frame.kind) {
-                (true, Kind::Request) => serve(shared, service, tasks, conn, &frame),
+                (true, Kind::Request) => {
+                    let Ok(turn) = shared.serving.clone().acquire_owned().await else { return Ok(()) };
+                    serve(shared, service, tasks, conn, &frame, turn);
+                }
                 (false, Kind::Response) => shared.answered(&frame),
-                _ => return Err("a frame in the wrong direction".into()),
+                _ => return Err("a message in the wrong direction".into()),
             }
         }
     }
@@ -295,10 +306,10 @@ fn serve(
     tasks: &TaskTracker,
     conn: u32,
     frame: &ttrpc::Frame,
+    turn: OwnedSemaphorePermit,
 ) {
     let (shared, service, stream) = (shared.clone(), service.clone(), frame.stream);
     let request = Request::decode(frame.data.clone());
-    let crowded = shared.serving.fetch_add(1, Ordering::Relaxed) >= SERVED_AT_ONCE;
     tasks.spawn(async move {
         let wanted = match shared.side {
             Side::Runtime => RUNTIME_SERVICE,
@@ -306,7 +317,6 @@ fn serve(
         };
         let result = match request {
             Err(error) => Err(status(code::INVALID_ARGUMENT, format!("unreadable request: {error}"))),
-            Ok(_) if crowded => Err(status(code::RESOURCE_EXHAUSTED, "too many calls at once")),
             Ok(request) if request.service != wanted => {
                 Err(status(code::UNIMPLEMENTED, format!("service {}", request.service)))
             }
@@ -317,7 +327,6 @@ fn serve(
                 }
             }
         };
-        shared.serving.fetch_sub(1, Ordering::Relaxed);
         let response = match result {
             Ok(payload) if payload.len() + 64 > MESSAGE_LIMIT => Response {
                 status: Some(status(code::RESOURCE_EXHAUSTED, "the answer is too large")),
@@ -328,6 +337,7 @@ fn serve(
         };
         // Ignored: with the connection gone nobody waits for the answer.
         shared.outgoing.send((conn, ttrpc::encode(stream, Kind::Response, &response))).await.ok();
+        drop(turn);
     });
 }
 
@@ -338,7 +348,7 @@ async fn write(
 ) {
     let writing = async {
         while let Some((conn, message)) = queue.recv().await {
-            if stream.write_all(&frames(conn, &message)).await.is_err() {
+            if stream.write_all(&mux::frames(conn, &message)).await.is_err() {
                 return;
             }
         }
@@ -347,18 +357,6 @@ async fn write(
         () = closed.cancelled() => {}
         () = writing => closed.cancel(),
     }
-}
-
-/// Cuts a message as Go's writer does: a first frame that fits its reader's buffer, then all the rest.
-fn frames(conn: u32, message: &[u8]) -> Vec<u8> {
-    let (first, rest) = message.split_at(message.len().min(FIRST_PART));
-    let mut out = Vec::with_capacity(message.len() + 16);
-    for part in [first, rest].into_iter().filter(|part| !part.is_empty()) {
-        out.extend_from_slice(&conn.to_be_bytes());
-        out.extend_from_slice(&u32::try_from(part.len()).unwrap_or(u32::MAX).to_be_bytes());
-        out.extend_from_slice(part);
-    }
-    out
 }
 
 #[cfg(test)]
@@ -404,14 +402,6 @@ mod tests {
         }
         let error = runtime.call::<_, Empty>("Echo", &sized(5 << 20), SOON).await.unwrap_err();
         assert!(matches!(error, CallError::TooLarge { .. }));
-    }
-
-    #[test]
-    fn a_message_is_cut_as_go_expects() {
-        let cut = frames(1, &vec![7; 10_000]);
-        assert_eq!(cut[..8], [0, 0, 0, 1, 0, 0, 0x10, 0]);
-        assert_eq!(cut[8 + 4096..8 + 4096 + 8], [0, 0, 0, 1, 0, 0, 0x17, 0x10]);
-        assert_eq!(frames(2, &[1, 2]), [0, 0, 0, 2, 0, 0, 0, 2, 1, 2]);
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@
 
 mod owners;
 mod resources;
+mod words;
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,6 +18,7 @@ use podwire_wire::nri::{
 pub use self::owners::Conflict;
 use self::owners::Owners;
 use self::resources::{claim_resources, overlay_resources};
+pub(crate) use self::words::wishes;
 
 /// The mark in front of a key that is to be taken away.
 const REMOVAL: char = '-';

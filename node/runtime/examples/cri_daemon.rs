@@ -94,7 +94,10 @@ async fn serve(dir: &Path, mirrors: Vec<String>, archives: &[String]) -> Result<
             timeout: Duration::from_secs(60),
         },
         streaming_listen: ([127, 0, 0, 1], 0).into(),
-        nri_socket: Some(dir.join("nri.sock")),
+        nri: podwire_nri::Config {
+            socket: Some(dir.join("nri.sock")),
+            ..podwire_nri::Config::new("podwire", "0.1.0")
+        },
         runtime_name: "podwire".to_owned(),
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
     };

@@ -52,8 +52,8 @@ pub struct Config {
     pub cni: podwire_cni_lib::RuntimeConfig,
     /// Where the streaming server listens.
     pub streaming_listen: SocketAddr,
-    /// Where NRI plugins connect.
-    pub nri_socket: Option<PathBuf>,
+    /// Which NRI plugins there may be, and which must be; they are told the name and version below.
+    pub nri: podwire_nri::Config,
     /// Said in CRI's Version.
     pub runtime_name: String,
     /// Said in CRI's Version; a semantic version.
@@ -97,8 +97,11 @@ impl Config {
             Err(error) => return Err(Error::Supervisor { source: error.into() }),
         };
         let view = Arc::new(View::default());
-        let mut nri = podwire_nri::Config::new(&self.runtime_name, &self.runtime_version);
-        nri.socket.clone_from(&self.nri_socket);
+        let nri = podwire_nri::Config {
+            runtime_name: self.runtime_name.clone(),
+            runtime_version: self.runtime_version.clone(),
+            ..self.nri
+        };
         let adaptation =
             nri.build(view.clone()).await.map_err(|error| Error::Plugins { source: error.into() })?;
         let settings = Settings {
@@ -144,6 +147,11 @@ impl Config {
 }
 
 impl Runtime {
+    /// The plugins, for people to look at.
+    pub fn nri(&self) -> podwire_nri::Nri {
+        self.adaptation.handle()
+    }
+
     /// Where the streaming server listens.
     pub fn streaming_addr(&self) -> SocketAddr {
         self.streams.local_addr()

@@ -2,7 +2,7 @@
 //!
 //! Tasks: evictions run in the runtime's tracker. Without a plugin every point returns at once and nothing is described.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak, atomic::Ordering};
 
 use futures::future::BoxFuture;
 use oci_spec::runtime::{LinuxResources, Spec};
@@ -119,9 +119,16 @@ impl Plugins {
         Plugins { nri, view }
     }
 
-    /// The core, if there is anybody to tell.
-    fn audience(&self) -> Option<Arc<Core>> {
-        if self.nri.is_idle() { None } else { self.view.core() }
+    /// The core, if there is anybody to tell about the pod.
+    fn audience(&self, sandbox: &Sandbox) -> Option<Arc<Core>> {
+        if self.nri.is_idle_for(&sandbox.config.annotations) { None } else { self.view.core() }
+    }
+
+    /// The core and a container's pod, if there is anybody to tell about it.
+    fn audience_of(&self, container: &Container) -> Option<(Arc<Core>, Arc<Sandbox>)> {
+        let core = self.view.core()?;
+        let sandbox = core.registry.sandbox(&container.row.sandbox_id)?;
+        if self.nri.is_idle_for(&sandbox.config.annotations) { None } else { Some((core, sandbox)) }
     }
 
     /// Tells the plugins about a pod.
@@ -131,7 +138,7 @@ impl Plugins {
         R: Future<Output = Result<(), podwire_nri::EventError>> + Send + 'a,
     {
         Box::pin(async move {
-            let Some(core) = self.audience() else { return Ok(()) };
+            let Some(core) = self.audience(sandbox) else { return Ok(()) };
             event(&self.nri, pod(&core, sandbox)).await.map_err(HookError::from)
         })
     }
@@ -143,8 +150,7 @@ impl Plugins {
         R: Future<Output = Result<(), podwire_nri::EventError>> + Send + 'a,
     {
         Box::pin(async move {
-            let Some(core) = self.audience() else { return Ok(()) };
-            let Some(sandbox) = core.registry.sandbox(&container.row.sandbox_id) else { return Ok(()) };
+            let Some((core, sandbox)) = self.audience_of(container) else { return Ok(()) };
             event(&self.nri, pod(&core, &sandbox), known(container)).await.map_err(HookError::from)
         })
     }
@@ -183,7 +189,7 @@ impl Hooks for Plugins {
         spec: &'a mut Spec,
     ) -> BoxFuture<'a, Result<(), HookError>> {
         Box::pin(async move {
-            let Some(core) = self.audience() else { return Ok(()) };
+            let Some(core) = self.audience(new.sandbox) else { return Ok(()) };
             let described = api::Container {
                 id: new.id.to_owned(),
                 pod_sandbox_id: new.sandbox.id.clone(),
@@ -220,8 +226,7 @@ impl Hooks for Plugins {
         limits: &'a mut LinuxResources,
     ) -> BoxFuture<'a, Result<(), HookError>> {
         Box::pin(async move {
-            let Some(core) = self.audience() else { return Ok(()) };
-            let Some(sandbox) = core.registry.sandbox(&container.row.sandbox_id) else { return Ok(()) };
+            let Some((core, sandbox)) = self.audience_of(container) else { return Ok(()) };
             let asked = words::resources_from_oci(limits);
             let wish = self.nri.update_container(pod(&core, &sandbox), known(container), asked).await?;
             words::apply_resources(&wish.resources, limits)?;
@@ -237,8 +242,7 @@ impl Hooks for Plugins {
 
     fn stop_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
         Box::pin(async move {
-            let Some(core) = self.audience() else { return Ok(()) };
-            let Some(sandbox) = core.registry.sandbox(&container.row.sandbox_id) else { return Ok(()) };
+            let Some((core, sandbox)) = self.audience_of(container) else { return Ok(()) };
             let updates = self.nri.stop_container(pod(&core, &sandbox), known(container)).await?;
             change_others(&core, updates).await;
             Ok(())
@@ -306,7 +310,12 @@ impl podwire_nri::Host for View {
         Box::pin(async move {
             let Some(core) = self.core() else { return Default::default() };
             let sandboxes = core.registry.sandboxes();
-            let ready = sandboxes.iter().filter(|sandbox| sandbox.phase() == SandboxPhase::Ready);
+            // A pod whose plugins have agreed counts from that moment, not only once it is ready.
+            let ready = sandboxes.iter().filter(|sandbox| match sandbox.phase() {
+                SandboxPhase::Ready => true,
+                SandboxPhase::Creating => sandbox.plugins_told.load(Ordering::Relaxed),
+                SandboxPhase::NotReady => false,
+            });
             let containers = core.registry.containers();
             let alive = containers.iter().filter(|container| container.phase() != ContainerPhase::Exited);
             (

@@ -42,6 +42,7 @@ pub(super) fn text(node: &Node) -> String {
         "Name of this node",
         format!("kubelet_node_name{{node=\"{}\"}} 1", node.config.node_name),
     );
+    out.extend(node.config.more_metrics.as_ref().map(crate::MoreMetrics::text));
     out
 }
 

@@ -4,25 +4,26 @@
 //! event. One that does not answer is dropped, and the event goes on without it, unless it is required: then
 //! the event fails. Events on the way out (stop, remove) reach every plugin, whatever the others say.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
 use podwire_wire::nri::{
     Container, ContainerAdjustment, ContainerEviction, ContainerUpdate, CreateContainerRequest,
-    CreateContainerResponse, Event, LinuxResources, PluginInstance, PodSandbox, PostCreateContainerRequest,
+    CreateContainerResponse, Event, LinuxResources, PodSandbox, PostCreateContainerRequest,
     PostStartContainerRequest, PostUpdateContainerRequest, PostUpdatePodSandboxRequest,
     RemoveContainerRequest, RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest,
     StopContainerRequest, StopContainerResponse, StopPodSandboxRequest, UpdateContainerRequest,
     UpdateContainerResponse, UpdatePodSandboxRequest, UpdatePodSandboxResponse,
-    ValidateContainerAdjustmentRequest, ValidateContainerAdjustmentResponse,
 };
+use tokio::sync::broadcast;
 
+use super::log::Entry;
 use super::plugin::{Plugin, PluginInfo, Stage};
-use super::registry::{Registry, UnderWay};
+use super::registry::Registry;
 use super::required;
-use crate::link::CallError;
-use crate::merge::{Conflict, Merged};
+use super::telling::Telling;
+use crate::merge::{Conflict, Merged, wishes};
 
 /// Why an event failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -96,16 +97,6 @@ pub struct Nri {
     registry: Arc<Registry>,
 }
 
-/// One event being told.
-struct Telling {
-    event: Event,
-    method: &'static str,
-    under_way: UnderWay,
-    required: BTreeSet<String>,
-    uid: String,
-    pod: String,
-}
-
 /// The pod of a message, if only by its id.
 fn pod_of(container: &Container) -> PodSandbox {
     PodSandbox { id: container.pod_sandbox_id.clone(), ..PodSandbox::default() }
@@ -121,9 +112,30 @@ impl Nri {
         self.registry.is_empty() && self.registry.config.required.is_empty()
     }
 
+    /// Whether nobody listens and nobody is required, by configuration or by this pod's annotations.
+    pub fn is_idle_for(&self, annotations: &HashMap<String, String>) -> bool {
+        self.is_idle() && !required::annotated(annotations.keys())
+    }
+
     /// The connected plugins, in order.
     pub fn plugins(&self) -> Vec<PluginInfo> {
         self.registry.plugins().iter().map(|plugin| plugin.info()).collect()
+    }
+
+    /// The connected plugins, those that were, and those that are required.
+    pub fn overview(&self) -> Vec<PluginInfo> {
+        self.registry.overview()
+    }
+
+    /// The newest entries of the log, oldest first, and what comes after them.
+    pub fn follow(&self) -> (Vec<Entry>, broadcast::Receiver<Entry>) {
+        self.registry.log.follow()
+    }
+
+    /// Counters and times of all plugins in Prometheus' text form.
+    pub fn metrics(&self) -> String {
+        let ready = self.registry.plugins().iter().filter(|plugin| plugin.stage() == Stage::Ready).count();
+        self.registry.book.metrics(ready)
     }
 
     /// The pod's network is up and its containers may follow.
@@ -147,7 +159,7 @@ impl Nri {
             linux_resources: Some(resources),
         };
         for plugin in telling.hearers().await {
-            telling.ask::<_, UpdatePodSandboxResponse>(&plugin, &request).await?;
+            telling.ask(&plugin, &request, |_: &UpdatePodSandboxResponse| String::new()).await?;
         }
         Ok(())
     }
@@ -186,8 +198,9 @@ impl Nri {
         for plugin in telling.hearers().await {
             let request =
                 CreateContainerRequest { pod: Some(pod.clone()), container: Some(merged.container.clone()) };
-            if let Some(answer) = telling.ask::<_, CreateContainerResponse>(&plugin, &request).await? {
-                merged.created(&plugin.label(), answer)?;
+            let words = |one: &CreateContainerResponse| wishes(one.adjust.as_ref(), &one.update, &one.evict);
+            if let Some(answer) = telling.ask(&plugin, &request, words).await? {
+                merged.created(&plugin.label(), answer).map_err(|error| telling.conflict(&plugin, error))?;
             }
         }
         telling.validate(pod, container, &merged).await?;
@@ -200,7 +213,8 @@ impl Nri {
         pod: PodSandbox,
         container: Container,
     ) -> Result<(), EventError> {
-        let telling = self.open(Event::PostCreateContainer, "PostCreateContainer", &pod).await;
+        let telling =
+            self.open(Event::PostCreateContainer, "PostCreateContainer", &pod).await.about(&container);
         let request =
             PostCreateContainerRequest { pod: Some(pod.clone()), container: Some(container.clone()) };
         telling.notify_all(&request, &pod, Some(&container)).await
@@ -220,7 +234,8 @@ impl Nri {
         pod: PodSandbox,
         container: Container,
     ) -> Result<(), EventError> {
-        let telling = self.open(Event::PostStartContainer, "PostStartContainer", &pod).await;
+        let telling =
+            self.open(Event::PostStartContainer, "PostStartContainer", &pod).await.about(&container);
         let request =
             PostStartContainerRequest { pod: Some(pod.clone()), container: Some(container.clone()) };
         telling.notify_all(&request, &pod, Some(&container)).await
@@ -233,7 +248,7 @@ impl Nri {
         container: Container,
         resources: LinuxResources,
     ) -> Result<Updating, EventError> {
-        let telling = self.open(Event::UpdateContainer, "UpdateContainer", &pod).await;
+        let telling = self.open(Event::UpdateContainer, "UpdateContainer", &pod).await.about(&container);
         let mut merged = Merged::updating(container.clone(), resources);
         for plugin in telling.hearers().await {
             let request = UpdateContainerRequest {
@@ -241,8 +256,10 @@ impl Nri {
                 container: Some(container.clone()),
                 linux_resources: Some(merged.resources.clone()),
             };
-            if let Some(answer) = telling.ask::<_, UpdateContainerResponse>(&plugin, &request).await? {
-                merged.update(&plugin.label(), answer.update)?;
+            let words = |one: &UpdateContainerResponse| wishes(None, &one.update, &one.evict);
+            if let Some(answer) = telling.ask(&plugin, &request, words).await? {
+                let label = plugin.label();
+                merged.update(&label, answer.update).map_err(|error| telling.conflict(&plugin, error))?;
                 merged.evictions.extend(answer.evict);
             }
         }
@@ -255,7 +272,8 @@ impl Nri {
         pod: PodSandbox,
         container: Container,
     ) -> Result<(), EventError> {
-        let telling = self.open(Event::PostUpdateContainer, "PostUpdateContainer", &pod).await;
+        let telling =
+            self.open(Event::PostUpdateContainer, "PostUpdateContainer", &pod).await.about(&container);
         let request =
             PostUpdateContainerRequest { pod: Some(pod.clone()), container: Some(container.clone()) };
         telling.notify_all(&request, &pod, Some(&container)).await
@@ -268,14 +286,15 @@ impl Nri {
         container: Container,
     ) -> Result<Vec<ContainerUpdate>, EventError> {
         let pod = if pod.id.is_empty() { pod_of(&container) } else { pod };
-        let telling = self.open(Event::StopContainer, "StopContainer", &pod).await;
+        let telling = self.open(Event::StopContainer, "StopContainer", &pod).await.about(&container);
         let request = StopContainerRequest { pod: Some(pod), container: Some(container) };
         let (mut merged, mut first) = (Merged::others(), Ok(()));
         for plugin in telling.hearers().await {
-            match telling.ask::<_, StopContainerResponse>(&plugin, &request).await {
+            let words = |one: &StopContainerResponse| wishes(None, &one.update, &[]);
+            match telling.ask(&plugin, &request, words).await {
                 Ok(Some(answer)) => {
                     if let Err(conflict) = merged.update(&plugin.label(), answer.update) {
-                        first = first.and(Err(conflict.into()));
+                        first = first.and(Err(telling.conflict(&plugin, conflict)));
                     }
                 }
                 Ok(None) => {}
@@ -287,7 +306,7 @@ impl Nri {
 
     /// The container is about to be forgotten.
     pub async fn remove_container(&self, pod: PodSandbox, container: Container) -> Result<(), EventError> {
-        let telling = self.open(Event::RemoveContainer, "RemoveContainer", &pod).await;
+        let telling = self.open(Event::RemoveContainer, "RemoveContainer", &pod).await.about(&container);
         let request = RemoveContainerRequest { pod: Some(pod.clone()), container: Some(container.clone()) };
         telling.notify_everyone(&request, &pod, Some(&container)).await
     }
@@ -311,161 +330,45 @@ impl Nri {
         let deadline = Instant::now() + self.registry.config.required_wait;
         loop {
             // Waited for before the event begins: a plugin that comes waits for events under way.
-            let left = deadline.saturating_duration_since(Instant::now());
-            if !required.is_empty()
-                && let Some(plugin) = required::wait(&self.registry, &required, left).await
-            {
-                return Err(EventError::Absent { plugin, event: method });
+            if let Some(plugin) = required::absent(&self.registry, &required) {
+                let note = |outcome: &str| self.waiting(&plugin, method, pod, container, outcome);
+                note("waiting");
+                let left = deadline.saturating_duration_since(Instant::now());
+                if let Some(plugin) = required::wait(&self.registry, &required, left).await {
+                    note("absent");
+                    return Err(EventError::Absent { plugin, event: method });
+                }
             }
             let under_way = self.registry.begin(&pod.id, making).await;
             let living = |plugin: &&Arc<Plugin>| plugin.stage() != Stage::Gone;
             let here =
                 |name: &String| under_way.plugins.iter().filter(living).any(|plugin| plugin.name == *name);
             if required.iter().all(here) {
-                return Ok(Telling::new(event, method, under_way, required, pod));
+                let telling = Telling::new(event, method, under_way, required, pod);
+                return Ok(container.into_iter().fold(telling, Telling::about));
             }
         }
     }
-}
 
-impl Telling {
-    fn new(
-        event: Event,
-        method: &'static str,
-        under_way: UnderWay,
-        required: BTreeSet<String>,
-        pod: &PodSandbox,
-    ) -> Self {
-        let (uid, pod) = (pod.uid.clone(), format!("{}/{}", pod.namespace, pod.name));
-        Self { event, method, under_way, required, uid, pod }
-    }
-
-    /// The plugins that want to hear of it and are ready, in order.
-    async fn hearers(&self) -> Vec<Arc<Plugin>> {
-        let mut hearers = Vec::new();
-        for plugin in self.under_way.plugins.iter().filter(|plugin| plugin.hears(self.event)) {
-            // One that goes away while being synchronized is treated as one that does not answer.
-            if plugin.ready().await || self.required.contains(&plugin.name) {
-                hearers.push(plugin.clone());
-            }
-        }
-        hearers
-    }
-
-    /// Tells one after another; the first refusal ends it.
-    async fn notify_all<A: prost::Message>(
+    /// Notes that a pod waits, or waited, for a plugin that is not there.
+    fn waiting(
         &self,
-        request: &A,
+        plugin: &str,
+        event: &'static str,
         pod: &PodSandbox,
         container: Option<&Container>,
-    ) -> Result<(), EventError> {
-        for plugin in self.hearers().await {
-            let begun = Instant::now();
-            let told = plugin.notify(self.event, self.method, request, pod, container).await;
-            self.judge(&plugin, told, begun)?;
-        }
-        Ok(())
-    }
-
-    /// Tells everyone, and reports the first refusal at the end.
-    async fn notify_everyone<A: prost::Message>(
-        &self,
-        request: &A,
-        pod: &PodSandbox,
-        container: Option<&Container>,
-    ) -> Result<(), EventError> {
-        let mut first = Ok(());
-        for plugin in self.hearers().await {
-            let begun = Instant::now();
-            let told = plugin.notify(self.event, self.method, request, pod, container).await;
-            let judged = self.judge(&plugin, told, begun).map(drop);
-            first = first.and(judged);
-        }
-        first
-    }
-
-    /// Asks one plugin; `None` if it dropped out and the event may go on without it.
-    async fn ask<A: prost::Message, R: prost::Message + Default>(
-        &self,
-        plugin: &Plugin,
-        request: &A,
-    ) -> Result<Option<R>, EventError> {
-        let begun = Instant::now();
-        let answer = plugin.call(self.method, request).await;
-        self.judge(plugin, answer, begun)
-    }
-
-    /// What an answer, or its absence, means for the event.
-    fn judge<R>(
-        &self,
-        plugin: &Plugin,
-        answer: Result<R, CallError>,
-        begun: Instant,
-    ) -> Result<Option<R>, EventError> {
-        tracing::debug!(
-            target: "arrow", uid = self.uid, pod = self.pod, from = "ContainerRuntime", to = "NetworkPlugin",
-            what = %format_args!("{} {}", self.method, plugin.label()), reply = if answer.is_ok() { "ok" } else { "error" },
-            micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX),
-        );
-        let error = match answer {
-            Ok(answer) => return Ok(Some(answer)),
-            Err(error) => error,
-        };
-        let (label, event) = (plugin.label(), self.method);
-        if error.unimplemented() {
-            return Ok(None);
-        }
-        if error.answered() {
-            return Err(EventError::Refused { plugin: label, event, message: error.to_string() });
-        }
-        let keep = matches!(error, CallError::Timeout(_)) && plugin.policy.keep_connected;
-        if !keep && !plugin.link.is_closed() {
-            tracing::warn!(plugin = label, event, %error, "NRI plugin dropped; it may connect anew");
-            plugin.link.close();
-        }
-        if self.required.contains(&plugin.name) || plugin.policy.fail_request {
-            return Err(EventError::Failed { plugin: label, event, reason: error.to_string() });
-        }
-        Ok(None)
-    }
-
-    /// Shows validating plugins what became of the container; any of them may reject it.
-    async fn validate(
-        &self,
-        pod: PodSandbox,
-        container: Container,
-        merged: &Merged,
-    ) -> Result<(), EventError> {
-        let event = Event::ValidateContainerAdjustment;
-        let validators: Vec<_> = self.under_way.plugins.iter().filter(|plugin| plugin.hears(event)).collect();
-        if validators.is_empty() {
-            return Ok(());
-        }
-        let instance =
-            |plugin: &Arc<Plugin>| PluginInstance { name: plugin.name.clone(), index: plugin.index.clone() };
-        let request = ValidateContainerAdjustmentRequest {
-            pod: Some(pod),
-            container: Some(container),
-            adjust: Some(merged.adjust.clone()),
-            update: merged.updates.clone(),
-            owners: Some(merged.owners()),
-            plugins: self.under_way.plugins.iter().map(instance).collect(),
-        };
-        let verdicts = validators.iter().map(|plugin| async {
-            let method = "ValidateContainerAdjustment";
-            (plugin.label(), plugin.call::<_, ValidateContainerAdjustmentResponse>(method, &request).await)
+        outcome: &str,
+    ) {
+        let pod = format!("{}/{}", pod.namespace, pod.name);
+        tracing::warn!(plugin, event, pod, outcome, "a pod needs an NRI plugin that is not connected");
+        self.registry.log.note(Entry {
+            plugin: plugin.to_owned(),
+            event: event.to_owned(),
+            pod,
+            container: container.map(|one| one.name.clone()).unwrap_or_default(),
+            outcome: outcome.to_owned(),
+            detail: "a required plugin is not connected".to_owned(),
+            ..Entry::default()
         });
-        for (plugin, verdict) in futures::future::join_all(verdicts).await {
-            match verdict {
-                Ok(verdict) if verdict.reject => {
-                    return Err(EventError::Rejected { plugin, reason: verdict.reason });
-                }
-                Ok(_) => {}
-                // One that subscribes to everything without validating has nothing against it.
-                Err(error) if error.unimplemented() => {}
-                Err(error) => return Err(EventError::Rejected { plugin, reason: error.to_string() }),
-            }
-        }
-        Ok(())
     }
 }

@@ -1,12 +1,15 @@
-//! Plugins that are installed beside the runtime: found in a folder, started with a socket as descriptor 3.
+//! Plugins that are installed beside the runtime: found in a folder, started with a socket as descriptor 3, and started
+//! again when they end.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use tokio::net::UnixStream;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
+use tokio::time::Instant;
 
 use super::session::{self, Identity};
 use super::{Config, Context, Error};
@@ -67,17 +70,60 @@ fn identify(path: &Path, config_dir: Option<&Path>) -> Result<Identity, Error> {
     Ok(Identity { name: name.into(), index: index.into(), config })
 }
 
-/// Starts an installed plugin; it is killed when the runtime's side ends.
-pub(super) fn start(context: &Context, installed: Installed) -> Result<(), Error> {
+/// The first pause before a plugin that ended is started again; it doubles up to the longest.
+const PAUSE: Duration = Duration::from_millis(200);
+/// The longest pause; a plugin that ran for longer than this begins anew with the first.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// Starts an installed plugin, and again whenever it ends; it is killed when the runtime's side ends.
+pub(super) fn keep(context: &Context, installed: Installed) -> Result<(), Error> {
     let Installed { path, identity } = installed;
-    let failed = |source| Error::Launch { path: path.clone(), source };
+    let mut child = start(context, &path, &identity)?;
+    let task = context.clone();
+    context.tasks.spawn(async move {
+        let (mut pause, mut begun) = (PAUSE, Instant::now());
+        loop {
+            tokio::select! {
+                ended = child.wait() => {
+                    let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
+                    tracing::warn!(plugin = ?path, how, ?pause, "an installed NRI plugin ended; it is started again");
+                }
+                () = task.shutdown.cancelled() => {
+                    if let Err(error) = child.kill().await {
+                        tracing::debug!(plugin = ?path, %error, "an installed NRI plugin was already gone");
+                    }
+                    return;
+                }
+            }
+            if begun.elapsed() > LONGEST_PAUSE {
+                pause = PAUSE;
+            }
+            child = loop {
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = task.shutdown.cancelled() => return,
+                }
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                match start(&task, &path, &identity) {
+                    Ok(child) => break child,
+                    Err(error) => tracing::warn!(plugin = ?path, %error, "an installed NRI plugin does not start"),
+                }
+            };
+            begun = Instant::now();
+        }
+    });
+    Ok(())
+}
+
+fn start(context: &Context, path: &Path, identity: &Identity) -> Result<Child, Error> {
+    let failed = |source| Error::Launch { path: path.into(), source };
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
     ours.set_nonblocking(true).map_err(failed)?;
     let stream = UnixStream::from_std(ours).map_err(failed)?;
-    let mut child = Command::new("/bin/sh")
+    let child = Command::new("/bin/sh")
         .arg("-c")
         .arg(HAND_ON)
-        .arg(&path)
+        .arg(path)
         .env_clear()
         .env("NRI_PLUGIN_NAME", &identity.name)
         .env("NRI_PLUGIN_IDX", &identity.index)
@@ -86,15 +132,6 @@ pub(super) fn start(context: &Context, installed: Installed) -> Result<(), Error
         .kill_on_drop(true)
         .spawn()
         .map_err(failed)?;
-    session::begin(context, stream, Some(identity));
-    let shutdown = context.shutdown.clone();
-    context.tasks.spawn(async move {
-        tokio::select! {
-            ended = child.wait() => tracing::warn!(plugin = ?path, ?ended, "an installed NRI plugin ended"),
-            () = shutdown.cancelled() => if let Err(error) = child.kill().await {
-                tracing::debug!(plugin = ?path, %error, "an installed NRI plugin was already gone");
-            }
-        }
-    });
-    Ok(())
+    session::begin(context, stream, Some(identity.clone()));
+    Ok(child)
 }

@@ -1,13 +1,15 @@
 //! One connected plugin: what it wants to hear, how it is called, how it has behaved.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use podwire_wire::nri::{Container, Empty, Event, FailurePolicy, PodSandbox, StateChangeEvent};
 use prost::Message;
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use super::stats::Stats;
 use crate::link::{CallError, Link};
 
 /// All events there are.
@@ -25,16 +27,23 @@ pub(super) enum Stage {
 }
 
 /// A plugin for people to look at.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct PluginInfo {
     /// Its name.
     pub name: String,
-    /// Its two-digit place in the order.
+    /// Its two-digit place in the order; empty for a required one that never came.
     pub index: String,
     /// The events it hears, one bit each.
     pub events: i32,
+    /// Whether it is connected.
+    pub connected: bool,
     /// Whether it has been synchronized.
     pub ready: bool,
+    /// Whether no pod is set up without it.
+    pub required: bool,
+    /// How often it connected.
+    pub connects: u64,
     /// Calls made to it.
     pub calls: u64,
     /// Calls that failed.
@@ -45,15 +54,40 @@ pub struct PluginInfo {
     pub total: Duration,
     /// Time the slowest call took.
     pub slowest: Duration,
+    /// Time half of the newest calls took less than.
+    pub median: Duration,
+    /// Time all but a hundredth of the newest calls took less than.
+    pub p99: Duration,
 }
 
-#[derive(Debug, Default)]
-struct Record {
-    calls: u64,
-    errors: u64,
-    last_error: Option<String>,
-    total: Duration,
-    slowest: Duration,
+impl PluginInfo {
+    /// The names of the events it hears; `all` for all of them.
+    pub fn event_names(&self) -> Vec<&'static str> {
+        if self.events & ALL_EVENTS == ALL_EVENTS {
+            return vec!["all"];
+        }
+        (1..Event::Last as i32)
+            .filter(|number| self.events & (1 << (number - 1)) != 0)
+            .filter_map(|number| Event::try_from(number).ok())
+            .map(|event| event.as_str_name())
+            .collect()
+    }
+
+    /// What its page in the book says.
+    pub(super) fn with_figures(self, stats: &Stats) -> Self {
+        let figures = stats.figures();
+        Self {
+            connects: figures.connects,
+            calls: figures.calls,
+            errors: figures.errors,
+            last_error: figures.last_error,
+            total: figures.total,
+            slowest: figures.slowest,
+            median: figures.median,
+            p99: figures.p99,
+            ..self
+        }
+    }
 }
 
 /// A connected plugin.
@@ -67,7 +101,7 @@ pub(super) struct Plugin {
     pub(super) stage: watch::Sender<Stage>,
     /// Events it only understands as `StateChange`.
     old_style: AtomicI32,
-    record: Mutex<Record>,
+    pub(super) stats: Arc<Stats>,
 }
 
 fn bit(event: Event) -> i32 {
@@ -82,12 +116,13 @@ impl Plugin {
         events: i32,
         policy: Option<FailurePolicy>,
         timeout: Duration,
+        stats: Arc<Stats>,
     ) -> Self {
         let events = if events == 0 { ALL_EVENTS } else { events };
         let policy = policy.unwrap_or_default();
         let (stage, _) = watch::channel(Stage::Synchronizing);
-        let (old_style, record) = (AtomicI32::new(0), Mutex::new(Record::default()));
-        Self { name, index, link, events, policy, timeout, stage, old_style, record }
+        stats.connected();
+        Self { name, index, link, events, policy, timeout, stage, old_style: AtomicI32::new(0), stats }
     }
 
     /// Whether it wants to hear of the event.
@@ -117,7 +152,7 @@ impl Plugin {
     /// Calls it and keeps count.
     pub(super) async fn call<A: Message, R: Message + Default>(
         &self,
-        method: &str,
+        method: &'static str,
         argument: &A,
     ) -> Result<R, CallError> {
         self.call_within(method, argument, self.timeout).await
@@ -126,23 +161,18 @@ impl Plugin {
     /// Calls it, with a time limit of its own, and keeps count.
     pub(super) async fn call_within<A: Message, R: Message + Default>(
         &self,
-        method: &str,
+        method: &'static str,
         argument: &A,
         limit: Duration,
     ) -> Result<R, CallError> {
         let begun = Instant::now();
         let result = self.link.call(method, argument, limit).await;
         let took = begun.elapsed();
-        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
-        record.calls += 1;
-        record.total += took;
-        record.slowest = record.slowest.max(took);
-        if let Err(error) = &result
-            && !error.unimplemented()
-        {
-            record.errors += 1;
-            record.last_error = Some(format!("{method}: {error}"));
-        }
+        let outcome = match &result {
+            Err(error) if !error.unimplemented() => Err(error),
+            _ => Ok(()),
+        };
+        self.stats.called(method, took, outcome);
         tracing::debug!(plugin = self.label(), method, ?took, ok = result.is_ok(), "NRI call");
         result
     }
@@ -151,7 +181,7 @@ impl Plugin {
     pub(super) async fn notify<A: Message>(
         &self,
         event: Event,
-        method: &str,
+        method: &'static str,
         argument: &A,
         pod: &PodSandbox,
         container: Option<&Container>,
@@ -171,17 +201,14 @@ impl Plugin {
 
     /// A look at it.
     pub(super) fn info(&self) -> PluginInfo {
-        let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
-        PluginInfo {
+        let info = PluginInfo {
             name: self.name.clone(),
             index: self.index.clone(),
             events: self.events,
+            connected: self.stage() != Stage::Gone,
             ready: self.stage() == Stage::Ready,
-            calls: record.calls,
-            errors: record.errors,
-            last_error: record.last_error.clone(),
-            total: record.total,
-            slowest: record.slowest,
-        }
+            ..PluginInfo::default()
+        };
+        info.with_figures(&self.stats)
     }
 }

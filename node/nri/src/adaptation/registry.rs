@@ -8,13 +8,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
-use super::plugin::{Plugin, Stage};
+use super::log::{Entry, Log};
+use super::plugin::{Plugin, PluginInfo, Stage};
+use super::stats::Book;
 use super::{Config, Host};
 
 /// Plugins and events under way.
 pub(super) struct Registry {
     pub(super) config: Config,
     pub(super) host: Arc<dyn Host>,
+    pub(super) log: Log,
+    pub(super) book: Book,
     state: Mutex<State>,
     /// Moves when a plugin becomes ready or goes.
     changed: watch::Sender<u64>,
@@ -49,7 +53,8 @@ impl Registry {
     /// Nobody is connected.
     pub(super) fn new(config: Config, host: Arc<dyn Host>) -> Self {
         let (changed, _) = watch::channel(0);
-        Self { config, host, state: Mutex::default(), changed, drained: Notify::new() }
+        let (log, book, state) = (Log::default(), Book::default(), Mutex::default());
+        Self { config, host, log, book, state, changed, drained: Notify::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -59,6 +64,34 @@ impl Registry {
     /// All plugins, in order.
     pub(super) fn plugins(&self) -> Vec<Arc<Plugin>> {
         self.state().plugins.clone()
+    }
+
+    /// Everybody there is, was, or should be: connected plugins in order, then the others.
+    pub(super) fn overview(&self) -> Vec<PluginInfo> {
+        let mut all: Vec<PluginInfo> = self.plugins().iter().map(|plugin| plugin.info()).collect();
+        for (label, page) in self.book.pages() {
+            let (index, name) = label.split_once('-').unwrap_or(("", &label));
+            if !all.iter().any(|one| one.index == index && one.name == name) {
+                let info =
+                    PluginInfo { name: name.to_owned(), index: index.to_owned(), ..PluginInfo::default() };
+                all.push(info.with_figures(&page));
+            }
+        }
+        for name in &self.config.required {
+            let mut known = all.iter_mut().filter(|one| one.name == *name).peekable();
+            if known.peek().is_some() {
+                known.for_each(|one| one.required = true);
+            } else {
+                all.push(PluginInfo { name: name.clone(), required: true, ..PluginInfo::default() });
+            }
+        }
+        all
+    }
+
+    /// Notes what became of a plugin.
+    pub(super) fn note(&self, plugin: &str, event: &str, detail: &str) {
+        let (plugin, event, detail) = (plugin.to_owned(), event.to_owned(), detail.to_owned());
+        self.log.note(Entry { plugin, event, detail, ..Entry::default() });
     }
 
     /// Whether nobody is connected.
@@ -132,6 +165,13 @@ impl Registry {
     /// Ends all connections.
     pub(super) fn close_all(&self) {
         self.plugins().iter().for_each(|plugin| plugin.link.close());
+    }
+}
+
+impl UnderWay {
+    /// Where it is under way.
+    pub(super) fn registry(&self) -> &Registry {
+        &self.registry
     }
 }
 

@@ -22,6 +22,11 @@ pub(super) fn names(
     configured.iter().cloned().chain(annotated).collect()
 }
 
+/// Whether a pod's annotations name plugins it cannot do without.
+pub(super) fn annotated<'a>(mut keys: impl Iterator<Item = &'a String>) -> bool {
+    keys.any(|key| key.split('/').next() == Some(ANNOTATION))
+}
+
 /// A list written as JSON, as lines with dashes, or with commas.
 fn listed(text: &str) -> Vec<String> {
     if let Ok(list) = serde_json::from_str::<Vec<String>>(text) {
@@ -32,18 +37,22 @@ fn listed(text: &str) -> Vec<String> {
     text.split([',', '\n']).map(unquoted).filter(|name| !name.is_empty()).collect()
 }
 
+/// The first of `names` that is not ready.
+pub(super) fn absent(registry: &Registry, names: &BTreeSet<String>) -> Option<String> {
+    if names.is_empty() {
+        return None;
+    }
+    let plugins = registry.plugins();
+    let ready =
+        |name: &&String| plugins.iter().any(|plugin| plugin.name == **name && plugin.stage() == Stage::Ready);
+    names.iter().find(|name| !ready(name)).cloned()
+}
+
 /// Waits until all of `names` are ready; returns the first that is not there in time.
 pub(super) async fn wait(registry: &Registry, names: &BTreeSet<String>, longest: Duration) -> Option<String> {
     let mut changes = registry.changes();
-    let absent = || {
-        let plugins = registry.plugins();
-        let ready = |name: &&String| {
-            plugins.iter().any(|plugin| plugin.name == **name && plugin.stage() == Stage::Ready)
-        };
-        names.iter().find(|name| !ready(name)).cloned()
-    };
     let waiting = async {
-        while absent().is_some() {
+        while absent(registry, names).is_some() {
             if changes.changed().await.is_err() {
                 return;
             }
@@ -51,7 +60,7 @@ pub(super) async fn wait(registry: &Registry, names: &BTreeSet<String>, longest:
     };
     // Ignored: whether time ran out shows in who is absent.
     tokio::time::timeout(longest, waiting).await.ok();
-    absent()
+    absent(registry, names)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! One connection from its first byte to its end: registration, configuration, synchronization, service.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -11,13 +11,15 @@ use podwire_wire::nri::{
 use podwire_wire::ttrpc::{MESSAGE_LIMIT, Status, code};
 use prost::Message;
 use tokio::net::UnixStream;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::Context;
+use super::log::{Entry, micros};
 use super::plugin::{ALL_EVENTS, Plugin, Stage};
 use super::registry::Registry;
+use crate::NRI_VERSION;
 use crate::link::{CallError, Link, Service, Side, argument, status};
-use crate::{NRI_VERSION, merge::Merged};
+use crate::merge::{Merged, wishes};
 
 /// Room left for what surrounds objects in a message.
 const SLACK: usize = 64 << 10;
@@ -51,17 +53,36 @@ pub(super) fn begin(context: &Context, stream: UnixStream, known: Option<Identit
     let tasks = context.tasks.clone();
     tasks.spawn(async move {
         let (registered, identity) = oneshot::channel();
-        let service = RuntimeService { registry: context.registry.clone(), registered: Arc::new(Mutex::new(Some(registered))) };
-        let link = Link::start(stream, Side::Runtime, Arc::new(service), &context.tasks);
-        let name = known.as_ref().map(|known| format!("{}-{}", known.index, known.name));
+        let guest = Arc::new(Guest {
+            registry: context.registry.clone(),
+            registered: Mutex::new(Some(registered)),
+            label: OnceLock::new(),
+            updating: Semaphore::new(1),
+        });
+        let link =
+            Link::start(stream, Side::Runtime, Arc::new(RuntimeService(guest.clone())), &context.tasks);
+        if let Some(known) = &known {
+            guest.label.get_or_init(|| format!("{}-{}", known.index, known.name));
+        }
         tokio::select! {
             () = context.shutdown.cancelled() => {}
             result = converse(&context, &link, identity, known) => if let Err(error) = result {
-                tracing::warn!(plugin = name, error = &error as &dyn std::error::Error, "an NRI plugin was turned away");
+                let why = link.broken().map_or_else(|| told(&error), |broken| format!("{error}: {broken}"));
+                let plugin = guest.label.get().map_or("unnamed", String::as_str);
+                tracing::warn!(plugin, error = why, "an NRI plugin was turned away");
+                context.registry.note(plugin, "turned away", &why);
+                if let Some(label) = guest.label.get() {
+                    context.registry.book.page(label).failed(why);
+                }
             }
         }
         link.close();
     });
+}
+
+/// An error with its cause.
+fn told(error: &SessionError) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
 async fn converse(
@@ -98,12 +119,14 @@ async fn converse(
     if answer.events & !ALL_EVENTS != 0 {
         return Err(SessionError::UnknownEvents(answer.events));
     }
+    let stats = registry.book.page(&format!("{}-{}", identity.1, identity.0));
     let plugin = Arc::new(Plugin::new(
         identity,
         link.clone(),
         answer.events,
         answer.failure_policy,
         config.request_timeout,
+        stats,
     ));
     let leaving = Leaving { registry, plugin: &plugin };
     registry.enter(&plugin).await;
@@ -114,8 +137,16 @@ async fn converse(
         events = format_args!("{:#x}", plugin.events),
         "NRI plugin connected"
     );
+    registry.note(&plugin.label(), "connected", &plugin.info().event_names().join(","));
     link.ended().await;
-    tracing::info!(plugin = plugin.label(), "NRI plugin disconnected");
+    match link.broken() {
+        None => tracing::info!(plugin = plugin.label(), "NRI plugin disconnected"),
+        Some(error) => {
+            tracing::warn!(plugin = plugin.label(), error, "NRI plugin dropped for what it sent");
+            plugin.stats.failed(format!("it sent what cannot be read: {error}"));
+        }
+    }
+    registry.note(&plugin.label(), "disconnected", link.broken().unwrap_or_default());
     drop(leaving);
     Ok(())
 }
@@ -194,63 +225,88 @@ fn parts(pods: Vec<PodSandbox>, containers: Vec<Container>, limit: usize) -> Vec
     parts
 }
 
-type Registered = Arc<Mutex<Option<oneshot::Sender<(String, String)>>>>;
+/// One connection as the runtime's service knows it.
+struct Guest {
+    registry: Arc<Registry>,
+    registered: Mutex<Option<oneshot::Sender<(String, String)>>>,
+    /// Who it is, once it has said so.
+    label: OnceLock<String>,
+    /// One update at a time: a plugin that floods waits for itself.
+    updating: Semaphore,
+}
 
 /// What the runtime serves to one plugin.
-struct RuntimeService {
-    registry: Arc<Registry>,
-    registered: Registered,
-}
+struct RuntimeService(Arc<Guest>);
 
 impl Service for RuntimeService {
     fn call(&self, method: String, payload: Bytes) -> BoxFuture<'static, Result<Vec<u8>, Status>> {
-        let (registry, registered) = (self.registry.clone(), self.registered.clone());
+        let guest = self.0.clone();
         Box::pin(async move {
             match method.as_str() {
-                "RegisterPlugin" => register(&registered, argument(payload)?),
-                "UpdateContainers" => update(&registry, &registered, argument(payload)?).await,
-                other => Err(status(code::UNIMPLEMENTED, format!("method {other}"))),
+                "RegisterPlugin" => guest.register(argument(payload)?),
+                "UpdateContainers" => guest.update(argument(payload)?).await,
+                other => {
+                    let plugin = guest.label.get().map_or("unnamed", String::as_str);
+                    tracing::warn!(plugin, method = other, "an NRI plugin called what does not exist");
+                    Err(status(code::UNIMPLEMENTED, format!("method {other}")))
+                }
             }
         })
     }
 }
 
-fn register(registered: &Registered, request: RegisterPluginRequest) -> Result<Vec<u8>, Status> {
-    let RegisterPluginRequest { plugin_name: name, plugin_idx: index, .. } = request;
-    let proper = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+-".contains(&byte);
-    if name.is_empty() || !name.bytes().all(proper) {
-        return Err(status(code::INVALID_ARGUMENT, format!("invalid plugin name {name:?}")));
+impl Guest {
+    fn pending(&self) -> std::sync::MutexGuard<'_, Option<oneshot::Sender<(String, String)>>> {
+        self.registered.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    if index.len() != 2 || !index.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(status(
-            code::INVALID_ARGUMENT,
-            format!("invalid plugin index {index:?}, must be two digits"),
-        ));
-    }
-    let sender = registered.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let sender = sender.ok_or_else(|| status(code::FAILED_PRECONDITION, "already registered"))?;
-    // Ignored: whoever waited has given the connection up, and its end will be noticed.
-    sender.send((name, index)).ok();
-    Ok(Empty {}.encode_to_vec())
-}
 
-async fn update(
-    registry: &Registry,
-    registered: &Registered,
-    request: UpdateContainersRequest,
-) -> Result<Vec<u8>, Status> {
-    if registered.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
-        return Err(status(code::FAILED_PRECONDITION, "not registered"));
+    fn register(&self, request: RegisterPluginRequest) -> Result<Vec<u8>, Status> {
+        let RegisterPluginRequest { plugin_name: name, plugin_idx: index, .. } = request;
+        let proper = |byte: u8| byte.is_ascii_alphanumeric() || b"_.+-".contains(&byte);
+        if name.is_empty() || !name.bytes().all(proper) {
+            return Err(status(code::INVALID_ARGUMENT, format!("invalid plugin name {name:?}")));
+        }
+        if index.len() != 2 || !index.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(status(
+                code::INVALID_ARGUMENT,
+                format!("invalid plugin index {index:?}, must be two digits"),
+            ));
+        }
+        let sender = self.pending().take();
+        let sender = sender.ok_or_else(|| status(code::FAILED_PRECONDITION, "already registered"))?;
+        self.label.get_or_init(|| format!("{index}-{name}"));
+        // Ignored: whoever waited has given the connection up, and its end will be noticed.
+        sender.send((name, index)).ok();
+        Ok(Empty {}.encode_to_vec())
     }
-    let mut merged = Merged::others();
-    merged
-        .update("the plugin", request.update)
-        .map_err(|error| status(code::INVALID_ARGUMENT, error.to_string()))?;
-    let failed = registry.host.update_containers(merged.updates).await;
-    for eviction in request.evict {
-        registry.host.evict(eviction).await;
+
+    async fn update(&self, request: UpdateContainersRequest) -> Result<Vec<u8>, Status> {
+        if self.pending().is_some() {
+            return Err(status(code::FAILED_PRECONDITION, "not registered"));
+        }
+        let begun = std::time::Instant::now();
+        let plugin = self.label.get().cloned().unwrap_or_default();
+        // Ignored: the semaphore is never closed.
+        let _turn = self.updating.acquire().await.ok();
+        let mut merged = Merged::others();
+        merged
+            .update(&plugin, request.update)
+            .map_err(|error| status(code::INVALID_ARGUMENT, error.to_string()))?;
+        let wanted = wishes(None, &merged.updates, &request.evict);
+        let failed = self.registry.host.update_containers(merged.updates).await;
+        for eviction in request.evict {
+            self.registry.host.evict(eviction).await;
+        }
+        self.registry.log.note(Entry {
+            plugin,
+            event: "UpdateContainers".into(),
+            outcome: if failed.is_empty() { "ok" } else { "failed" }.into(),
+            detail: wanted,
+            micros: micros(begun.elapsed()),
+            ..Entry::default()
+        });
+        Ok(UpdateContainersResponse { failed }.encode_to_vec())
     }
-    Ok(UpdateContainersResponse { failed }.encode_to_vec())
 }
 
 #[cfg(test)]

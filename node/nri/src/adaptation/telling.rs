@@ -1,0 +1,216 @@
+//! One event being told: to whom, how their answers are judged, and what is noted of them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use podwire_wire::nri::{
+    Container, Event, PluginInstance, PodSandbox, ValidateContainerAdjustmentRequest,
+    ValidateContainerAdjustmentResponse,
+};
+
+use super::events::EventError;
+use super::log::{Entry, micros};
+use super::plugin::Plugin;
+use super::registry::UnderWay;
+use crate::link::CallError;
+use crate::merge::{Conflict, Merged};
+
+/// One event being told.
+pub(super) struct Telling {
+    event: Event,
+    method: &'static str,
+    under_way: UnderWay,
+    pub(super) required: BTreeSet<String>,
+    uid: String,
+    pod: String,
+    container: String,
+}
+
+impl Telling {
+    pub(super) fn new(
+        event: Event,
+        method: &'static str,
+        under_way: UnderWay,
+        required: BTreeSet<String>,
+        pod: &PodSandbox,
+    ) -> Self {
+        let (uid, pod) = (pod.uid.clone(), format!("{}/{}", pod.namespace, pod.name));
+        Self { event, method, under_way, required, uid, pod, container: String::new() }
+    }
+
+    /// The container it is about.
+    pub(super) fn about(mut self, container: &Container) -> Self {
+        self.container.clone_from(&container.name);
+        self
+    }
+
+    fn note(&self, plugin: &Plugin, outcome: &str, detail: String, begun: Instant) {
+        self.under_way.registry().log.note(Entry {
+            plugin: plugin.label(),
+            event: self.method.to_owned(),
+            pod: self.pod.clone(),
+            container: self.container.clone(),
+            outcome: outcome.to_owned(),
+            detail,
+            micros: micros(begun.elapsed()),
+            ..Entry::default()
+        });
+    }
+
+    /// A plugin wants what another has.
+    pub(super) fn conflict(&self, plugin: &Plugin, conflict: Conflict) -> EventError {
+        tracing::warn!(plugin = plugin.label(), pod = self.pod, error = %conflict, "NRI plugins contradict each other");
+        plugin.stats.failed(format!("{}: {conflict}", self.method));
+        self.note(plugin, "conflict", conflict.to_string(), Instant::now());
+        conflict.into()
+    }
+
+    /// The plugins that want to hear of it and are ready, in order.
+    pub(super) async fn hearers(&self) -> Vec<Arc<Plugin>> {
+        let mut hearers = Vec::new();
+        for plugin in self.under_way.plugins.iter().filter(|plugin| plugin.hears(self.event)) {
+            // One that goes away while being synchronized is treated as one that does not answer.
+            if plugin.ready().await || self.required.contains(&plugin.name) {
+                hearers.push(plugin.clone());
+            }
+        }
+        hearers
+    }
+
+    /// Tells one after another; the first refusal ends it.
+    pub(super) async fn notify_all<A: prost::Message>(
+        &self,
+        request: &A,
+        pod: &PodSandbox,
+        container: Option<&Container>,
+    ) -> Result<(), EventError> {
+        for plugin in self.hearers().await {
+            let begun = Instant::now();
+            let told = plugin.notify(self.event, self.method, request, pod, container).await;
+            self.judge(&plugin, told, begun, |()| String::new())?;
+        }
+        Ok(())
+    }
+
+    /// Tells everyone, and reports the first refusal at the end.
+    pub(super) async fn notify_everyone<A: prost::Message>(
+        &self,
+        request: &A,
+        pod: &PodSandbox,
+        container: Option<&Container>,
+    ) -> Result<(), EventError> {
+        let mut first = Ok(());
+        for plugin in self.hearers().await {
+            let begun = Instant::now();
+            let told = plugin.notify(self.event, self.method, request, pod, container).await;
+            let judged = self.judge(&plugin, told, begun, |()| String::new()).map(drop);
+            first = first.and(judged);
+        }
+        first
+    }
+
+    /// Asks one plugin; `None` if it dropped out and the event may go on without it.
+    pub(super) async fn ask<A: prost::Message, R: prost::Message + Default>(
+        &self,
+        plugin: &Plugin,
+        request: &A,
+        words: impl FnOnce(&R) -> String,
+    ) -> Result<Option<R>, EventError> {
+        let begun = Instant::now();
+        let answer = plugin.call(self.method, request).await;
+        self.judge(plugin, answer, begun, words)
+    }
+
+    /// What an answer, or its absence, means for the event.
+    fn judge<R>(
+        &self,
+        plugin: &Plugin,
+        answer: Result<R, CallError>,
+        begun: Instant,
+        words: impl FnOnce(&R) -> String,
+    ) -> Result<Option<R>, EventError> {
+        tracing::debug!(
+            target: "arrow", uid = self.uid, pod = self.pod, from = "ContainerRuntime", to = "NetworkPlugin",
+            what = %format_args!("{} {}", self.method, plugin.label()), reply = if answer.is_ok() { "ok" } else { "error" },
+            micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX),
+        );
+        let error = match answer {
+            Ok(answer) => {
+                let wanted = words(&answer);
+                if !wanted.is_empty() {
+                    plugin.stats.adjusted(self.method);
+                }
+                self.note(plugin, "ok", wanted, begun);
+                return Ok(Some(answer));
+            }
+            Err(error) if error.unimplemented() => return Ok(None),
+            Err(error) => error,
+        };
+        let (label, event) = (plugin.label(), self.method);
+        let why =
+            plugin.link.broken().map_or_else(|| error.to_string(), |broken| format!("{error}: {broken}"));
+        if error.answered() {
+            self.note(plugin, "refused", why.clone(), begun);
+            tracing::warn!(plugin = label, event, pod = self.pod, error = why, "NRI plugin refused");
+            return Err(EventError::Refused { plugin: label, event, message: why });
+        }
+        self.note(plugin, "failed", why.clone(), begun);
+        let keep = matches!(error, CallError::Timeout(_)) && plugin.policy.keep_connected;
+        if !keep && !plugin.link.is_closed() {
+            tracing::warn!(
+                plugin = label,
+                event,
+                pod = self.pod,
+                error = why,
+                "NRI plugin dropped; it may connect anew"
+            );
+            plugin.link.close();
+        }
+        if self.required.contains(&plugin.name) || plugin.policy.fail_request {
+            return Err(EventError::Failed { plugin: label, event, reason: why });
+        }
+        Ok(None)
+    }
+
+    /// Shows validating plugins what became of the container; any of them may reject it.
+    pub(super) async fn validate(
+        &self,
+        pod: PodSandbox,
+        container: Container,
+        merged: &Merged,
+    ) -> Result<(), EventError> {
+        let event = Event::ValidateContainerAdjustment;
+        let validators: Vec<_> = self.under_way.plugins.iter().filter(|plugin| plugin.hears(event)).collect();
+        if validators.is_empty() {
+            return Ok(());
+        }
+        let instance =
+            |plugin: &Arc<Plugin>| PluginInstance { name: plugin.name.clone(), index: plugin.index.clone() };
+        let request = ValidateContainerAdjustmentRequest {
+            pod: Some(pod),
+            container: Some(container),
+            adjust: Some(merged.adjust.clone()),
+            update: merged.updates.clone(),
+            owners: Some(merged.owners()),
+            plugins: self.under_way.plugins.iter().map(instance).collect(),
+        };
+        let (begun, request) = (Instant::now(), &request);
+        let verdicts = validators.iter().map(|plugin| async move {
+            let method = "ValidateContainerAdjustment";
+            (plugin, plugin.call::<_, ValidateContainerAdjustmentResponse>(method, request).await)
+        });
+        for (plugin, verdict) in futures::future::join_all(verdicts).await {
+            let reason = match verdict {
+                Ok(verdict) if verdict.reject => verdict.reason,
+                Ok(_) => continue,
+                // One that subscribes to everything without validating has nothing against it.
+                Err(error) if error.unimplemented() => continue,
+                Err(error) => error.to_string(),
+            };
+            self.note(plugin, "rejected", reason.clone(), begun);
+            return Err(EventError::Rejected { plugin: plugin.label(), reason });
+        }
+        Ok(())
+    }
+}
