@@ -16,6 +16,8 @@ use crate::{
 pub async fn run() -> Result<()> {
     println!("cold start ...");
     let cold = cold_start().await?;
+    println!("kill -9 ...");
+    let crash = crash().await?;
     let node = Node::up(&[])?;
     let cluster = Cluster::connect(&node.kubeconfig()).await?;
     let processes = Processes::of_node(&node)?;
@@ -47,6 +49,7 @@ pub async fn run() -> Result<()> {
         Row::new("100 at once, all gone", "ms", ours.gone, beside(|t| t.gone), None),
         Row::new("DELETE to gone, sequential p50", "ms", ours.stop_p50, beside(|t| t.stop_p50), Some(50.0)),
         Row::new("cold start to first pod Running", "ms", millis(cold), None, Some(500.0)),
+        Row::new("kill -9 amid 100 creations, all Running", "ms", millis(crash), None, Some(3000.0)),
         Row::new("idle PSS, all processes", "MB", ours.idle, beside(|t| t.idle), Some(60.0)),
         Row::new("each further pod, over its own processes", "MB", ours.each, beside(|t| t.each), Some(0.5)),
         Row::new("CPU per pod up+down", "ms", ours.cpu, beside(|t| t.cpu), Some(50.0)),
@@ -97,6 +100,23 @@ async fn measure_path(cluster: &Cluster, processes: &Processes, pods_cpu: impl F
         each: loaded.saturating_sub(idle) as f64 / 100.0 / 1e6,
         cpu: millis(cpu),
     })
+}
+
+/// The daemon is killed when the last of 100 pods is accepted; from its next start until all of them run.
+async fn crash() -> Result<Duration> {
+    let mut node = Node::up(&[])?;
+    Cluster::connect(&node.kubeconfig()).await?.create(100).await?;
+    node.kill9()?;
+    let begun = Instant::now();
+    node.start()?;
+    let cluster = Cluster::connect(&node.kubeconfig()).await?;
+    let (before, restarts) = cluster.all_running().await?;
+    let took = begun.elapsed();
+    println!("  {before} of 100 were seen Running at once; restarts counted: {restarts}");
+    cluster.delete_all().await?;
+    node.assert_no_pod_residue()?;
+    node.down()?;
+    Ok(took)
 }
 
 /// From `podwire up` on a folder with certificates and image in place to the first pod Running.

@@ -1,7 +1,7 @@
 //! Pods made and watched over the API, timed from the outside.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     path::Path,
     time::{Duration, Instant},
 };
@@ -77,15 +77,6 @@ impl Cluster {
         let version = self.version().await?;
         let mut events = self.pods.watch(&WatchParams::default(), &version).await?.boxed();
         let begun = Instant::now();
-        let creating = futures::stream::iter(0..count).map(|number| async move {
-            self.pods.create(&PostParams::default(), &pod(&format!("b{number}"))?).await?;
-            anyhow::Ok(())
-        });
-        let creating = async {
-            let mut done = creating.buffer_unordered(8);
-            while done.try_next().await?.is_some() {}
-            anyhow::Ok(())
-        };
         let seeing = async {
             let mut running = BTreeSet::new();
             while running.len() < count {
@@ -98,10 +89,41 @@ impl Cluster {
             }
             Ok(begun.elapsed())
         };
-        let (_, took) = tokio::time::timeout(PATIENCE, async { tokio::try_join!(creating, seeing) })
-            .await
-            .context("not all Running in time")??;
+        let both = async { tokio::try_join!(self.create(count), seeing) };
+        let (_, took) = tokio::time::timeout(PATIENCE, both).await.context("not all Running in time")??;
         Ok(took)
+    }
+
+    /// Makes `count` pods and does not wait for them.
+    pub async fn create(&self, count: usize) -> Result<()> {
+        let mut done = futures::stream::iter(0..count)
+            .map(|number| async move {
+                self.pods.create(&PostParams::default(), &pod(&format!("b{number}"))?).await?;
+                anyhow::Ok(())
+            })
+            .buffer_unordered(8);
+        while done.try_next().await?.is_some() {}
+        Ok(())
+    }
+
+    /// Waits until every pod there is runs; how many of them ran before, and the restarts they count.
+    pub async fn all_running(&self) -> Result<(usize, i32)> {
+        let list = self.pods.list(&ListParams::default()).await?;
+        let version = list.metadata.resource_version.unwrap_or_default();
+        let mut events = self.pods.watch(&WatchParams::default(), &version).await?.boxed();
+        let mut pods: BTreeMap<String, Pod> =
+            list.items.into_iter().map(|pod| (pod.metadata.name.clone().unwrap_or_default(), pod)).collect();
+        let before = pods.values().filter(|pod| is_running(pod)).count();
+        let seeing = async {
+            while !pods.values().all(is_running) {
+                if let WatchEvent::Modified(pod) = events.try_next().await?.context("the watch ended")? {
+                    pods.insert(pod.metadata.name.clone().unwrap_or_default(), pod);
+                }
+            }
+            anyhow::Ok(())
+        };
+        tokio::time::timeout(PATIENCE, seeing).await.context("not all Running in time")??;
+        Ok((before, pods.values().map(restarts).sum()))
     }
 
     /// Deletes every pod; the time until all are gone.
@@ -144,6 +166,11 @@ fn is_running(pod: &Pod) -> bool {
     pod.status
         .as_ref()
         .is_some_and(|status| status.phase.as_deref() == Some("Running") && status.pod_ip.is_some())
+}
+
+fn restarts(pod: &Pod) -> i32 {
+    let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    containers.map(|container| container.restart_count).sum()
 }
 
 fn pod(name: &str) -> Result<Pod> {
