@@ -222,8 +222,11 @@ fn resources(runtime: &Running, id: &str) -> Result<()> {
     let metrics = parsed(runtime, &["metricsp", "-o", "json"])?;
     assert!(metrics.to_string().contains("container_memory_working_set_bytes"), "{metrics}");
     let archive = std::env::temp_dir().join("podwire-no-checkpoint.tar");
-    let refused = runtime.ask(&["checkpoint", "--export", &archive.display().to_string(), id]).unwrap_err();
-    assert!(refused.to_string().contains("Unimplemented"), "{refused:#}");
+    let refused = runtime.ask(&["checkpoint", "--export", &archive.display().to_string(), id]).err();
+    assert!(
+        refused.is_some_and(|error| error.to_string().contains("Unimplemented")),
+        "checkpoint is refused"
+    );
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 //!
 //! docs/critest.md explains what cannot run on this kind of machine.
 #![cfg(feature = "interop")]
+#![allow(clippy::print_stdout, reason = "the counts belong into the log of the run")]
 
 use std::time::Instant;
 

@@ -1,5 +1,6 @@
 //! The real kubelet, API server, etcd and scheduler with our runtime, with our network plugins and the reference ones.
 #![cfg(feature = "interop")]
+#![allow(clippy::print_stdout, reason = "the steps belong into the log of the run")]
 
 use std::{
     io::{BufRead, BufReader, Read, Write},

@@ -1,5 +1,6 @@
 //! What only another kernel, or a power cut, can show. Runs inside `make vm`, on cgroup v2.
 #![cfg(feature = "vm")]
+#![allow(clippy::print_stdout, reason = "the machine is watched through what is printed")]
 
 use std::{
     fs,
