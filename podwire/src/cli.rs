@@ -140,6 +140,9 @@ pub struct NodeArgs {
     /// Folder of registry settings in containerd's certs.d form.
     #[arg(long)]
     pub registry_config: Option<PathBuf>,
+    /// NAME=PROGRAM: pods whose RuntimeClass has this handler are made by that OCI runtime (runc, crun); repeatable.
+    #[arg(long, value_parser = handler)]
+    pub handler: Vec<podwire_runtime::Handler>,
     #[command(flatten)]
     pub nri: NriArgs,
 }
@@ -207,6 +210,16 @@ pub enum NriVerb {
         #[arg(short, long)]
         output: Option<String>,
     },
+}
+
+/// A runtime handler as it is typed.
+fn handler(text: &str) -> Result<podwire_runtime::Handler, String> {
+    match text.split_once('=') {
+        Some((name, program)) if !name.is_empty() && !program.is_empty() => {
+            Ok(podwire_runtime::Handler { name: name.to_owned(), runtime: program.into() })
+        }
+        _ => Err("write NAME=PROGRAM".to_owned()),
+    }
 }
 
 /// Flags of `down`.
@@ -324,6 +337,9 @@ pub struct RuntimeArgs {
     /// Folder of registry settings in containerd's certs.d form.
     #[arg(long)]
     pub registry_config: Option<PathBuf>,
+    /// NAME=PROGRAM: pods whose RuntimeClass has this handler are made by that OCI runtime (runc, crun); repeatable.
+    #[arg(long, value_parser = handler)]
+    pub handler: Vec<podwire_runtime::Handler>,
     #[command(flatten)]
     pub at: TraceDir,
     /// Address and port to serve metrics on, as containerd's metrics.address.
@@ -366,19 +382,62 @@ pub enum ImageVerb {
         #[command(flatten)]
         data: DataDir,
     },
-    /// Fetch an image from its registry.
+    /// Fetch an image from its registry, with a bar on a terminal.
     Pull {
         #[command(flatten)]
         data: DataDir,
+        /// Folder of registry settings in containerd's certs.d form.
+        #[arg(long)]
+        registry_config: Option<PathBuf>,
+        /// Credentials as USER:PASSWORD (default: those of ~/.docker/config.json, if any).
+        #[arg(long)]
+        creds: Option<String>,
+        /// Say nothing until it is done.
+        #[arg(long, short)]
+        quiet: bool,
         /// The image.
         reference: String,
     },
-    /// Remove an image.
+    /// Write images to one archive that OCI tools and `docker load` read.
+    Export {
+        #[command(flatten)]
+        data: DataDir,
+        /// The archive to write.
+        #[arg(long, short)]
+        output: PathBuf,
+        /// Leave out what only docker needs.
+        #[arg(long)]
+        oci: bool,
+        /// The images.
+        #[arg(required = true)]
+        references: Vec<String>,
+    },
+    /// Remove images; one in use keeps its files until its last container is gone.
     Rm {
         #[command(flatten)]
         data: DataDir,
-        /// The image.
-        reference: String,
+        /// Also if it is pinned.
+        #[arg(long, short)]
+        force: bool,
+        /// The images: a name alone is taken away, the last one takes the image with it.
+        #[arg(required = true)]
+        references: Vec<String>,
+    },
+    /// Keep images from being collected as garbage, or with --undo let them be again.
+    Pin {
+        #[command(flatten)]
+        data: DataDir,
+        /// Unpin.
+        #[arg(long)]
+        undo: bool,
+        /// The images.
+        #[arg(required = true)]
+        references: Vec<String>,
+    },
+    /// Remove every image that no container uses and that is not pinned.
+    Prune {
+        #[command(flatten)]
+        data: DataDir,
     },
 }
 

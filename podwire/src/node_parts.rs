@@ -79,6 +79,8 @@ pub fn runtime(
         cni: networks(instance, folders),
         streaming_listen: SocketAddr::new(IpAddr::from([127, 0, 0, 1]), 0),
         nri,
+        handlers: Vec::new(),
+        cdi_dirs: vec!["/etc/cdi".into(), "/var/run/cdi".into()],
         runtime_name: "podwire".to_owned(),
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
     })

@@ -126,13 +126,14 @@ pub async fn runtime(args: RuntimeArgs, ring: Ring) -> Result<()> {
     let folders =
         NetworkFolders { conf_dir: args.cni_conf_dir.clone(), bin_dirs: vec![args.cni_bin_dir.clone()] };
     let listen = args.listen.clone().unwrap_or_else(|| instance.cri_socket());
-    let config = node_parts::runtime(
+    let mut config = node_parts::runtime(
         &instance,
         listen.clone(),
         &folders,
         nri::config(&instance, &args.nri),
         args.registry_config.as_deref(),
     )?;
+    config.handlers = args.handler.clone();
     let runtime = config.build().await.context("start the runtime")?;
     let metrics = match args.metrics_address {
         Some(address) => Some(nri::Metrics::listen(address).await?),

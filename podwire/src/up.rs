@@ -176,13 +176,14 @@ async fn start_runtime(instance: &Instance, args: &UpArgs) -> Result<(Running, O
     let folders = NetworkFolders::of(instance, &args.node);
     node_parts::write_network(instance, &folders, &args.pod_cidr)?;
     let registries = args.node.registry_config.as_deref();
-    let config = node_parts::runtime(
+    let mut config = node_parts::runtime(
         instance,
         instance.cri_socket(),
         &folders,
         nri::config(instance, &args.node.nri),
         registries,
     )?;
+    config.handlers = args.node.handler.clone();
     let runtime = config.build().await.context("start the runtime")?;
     let plugins = runtime.nri();
     running.tasks.spawn(nri::serve(instance.nri_control_socket(), plugins.clone(), running.shutdown.clone()));

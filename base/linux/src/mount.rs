@@ -51,6 +51,42 @@ fn new_tmpfs(size: u64, mode: u32) -> io::Result<OwnedFd> {
     Ok(fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 
+/// Layers, top first, under a folder that takes the writes, or read-only without one.
+#[derive(Debug, Clone)]
+pub struct Overlay<'a> {
+    /// Unpacked layers, top first; at least one with an upper folder, at least two without.
+    pub lower: &'a [PathBuf],
+    /// The upper folder and overlay's work folder beside it.
+    pub upper: Option<(&'a Path, &'a Path)>,
+}
+
+/// Mounts an overlay on `target`, kept from travelling to other namespaces' copies of it.
+pub fn overlay(layers: &Overlay<'_>, target: &Path) -> Result<(), Error> {
+    let tree = new_overlay(layers).map_err(error("make an overlay for", target))?;
+    attach(&tree, target)?;
+    make_private(target)
+}
+
+fn new_overlay(layers: &Overlay<'_>) -> io::Result<OwnedFd> {
+    let fs = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&fs, "source", "overlay")?;
+    for layer in layers.lower {
+        fsconfig_set_string(&fs, "lowerdir+", layer)?;
+    }
+    let attributes = match layers.upper {
+        Some((upper, work)) => {
+            fsconfig_set_string(&fs, "upperdir", upper)?;
+            fsconfig_set_string(&fs, "workdir", work)?;
+            // Ignored: a kernel without it syncs the upper folder, which is only slower.
+            rustix::mount::fsconfig_set_flag(&fs, "volatile").ok();
+            MountAttrFlags::empty()
+        }
+        None => MountAttrFlags::MOUNT_ATTR_RDONLY,
+    };
+    fsconfig_create(&fs)?;
+    Ok(fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+}
+
 /// A detached copy of the tree at `source`, mounted nowhere yet.
 pub fn detached(source: &Path, recursive: bool) -> Result<OwnedFd, Error> {
     let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;

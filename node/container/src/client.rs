@@ -25,10 +25,11 @@ use crate::protocol::{
 };
 use crate::request::{
     AttachHandle, AttachRequest, ContainerState, CreateRequest, Created, Event, ExecHandle, ExecRequest,
-    StartedAt, SupervisorConfig, WindowSize,
+    ForeignRequest, StartedAt, SupervisorConfig, WindowSize,
 };
 use crate::socket::{Frames, send_all};
 use crate::spawn;
+use crate::supervisor::ForeignPlan;
 
 /// Receives events; called on the reading thread.
 pub(crate) type OnEvent = Arc<dyn Fn(Event) + Send + Sync>;
@@ -170,6 +171,12 @@ impl Supervisor {
         let spec_error = |reason: String| Error::Spec { id: req.id.clone(), reason };
         let mut launch = plan::launch(&req.spec, &req.rootfs).map_err(|e| spec_error(e.to_string()))?;
         launch.process.seccomp = self.filter(&req.spec).map_err(|e| spec_error(e.to_string()))?;
+        launch.bundle = match &req.bundle {
+            None => None,
+            Some(path) => {
+                Some(path.to_str().ok_or_else(|| spec_error(format!("{path:?} is not UTF-8")))?.to_owned())
+            }
+        };
         let tty = req.tty.then(|| plan::console_size(&req.spec));
         let log_path = match &req.log_path {
             None => None,
@@ -187,15 +194,16 @@ impl Supervisor {
             stdin: req.stdin,
             stdin_once: req.stdin_once,
             oom_watch: req.oom_watch,
+            foreign: None,
         };
-        self.created(arg)
+        self.created("create", arg)
     }
 
     /// Makes a container that only reaps: process 1 of a pod whose containers share their processes.
     ///
     /// It runs at once and needs no `start`.
     pub fn create_reaper(&self, req: plan::ReaperRequest) -> Result<Created, Error> {
-        self.created(CreateArg {
+        let arg = CreateArg {
             plan: plan::reaper(&req),
             id: req.id,
             log_path: None,
@@ -203,11 +211,36 @@ impl Supervisor {
             stdin: false,
             stdin_once: false,
             oom_watch: false,
-        })
+            foreign: None,
+        };
+        self.created("create", arg)
     }
 
-    fn created(&self, arg: CreateArg) -> Result<Created, Error> {
-        let (reply, fds): (ProcessReply, _) = self.call("create", &arg)?;
+    /// Lets an OCI runtime set a container up to the point where only its own `start` is missing.
+    pub fn create_foreign(&self, req: ForeignRequest) -> Result<Created, Error> {
+        let spec_error = |reason: String| Error::Spec { id: req.id.clone(), reason };
+        let text = |path: &std::path::Path| {
+            path.to_str().map(str::to_owned).ok_or_else(|| spec_error(format!("{path:?} is not UTF-8")))
+        };
+        let arg = CreateArg {
+            plan: plan::foreign(&req.spec).map_err(|e| spec_error(e.to_string()))?,
+            log_path: req.log_path.as_deref().map(text).transpose()?,
+            tty: req.tty.then(|| plan::console_size(&req.spec)),
+            stdin: req.stdin,
+            stdin_once: req.stdin_once,
+            oom_watch: true,
+            foreign: Some(ForeignPlan {
+                runtime: text(&req.runtime)?,
+                root: text(&req.root)?,
+                bundle: text(&req.bundle)?,
+            }),
+            id: req.id.clone(),
+        };
+        self.created("create-foreign", arg)
+    }
+
+    fn created(&self, operation: &'static str, arg: CreateArg) -> Result<Created, Error> {
+        let (reply, fds): (ProcessReply, _) = self.call(operation, &arg)?;
         self.shared.held.put(&arg.id, reply.fds.into_iter().zip(fds).collect());
         Ok(Created { pid: reply.pid })
     }
@@ -266,6 +299,7 @@ impl Supervisor {
             caps: req.caps.as_ref().map(plan::capabilities),
             tty: req.tty,
             stdin: req.stdin,
+            process: req.process,
         };
         let (reply, fds): (ProcessReply, _) = self.call("exec", &arg)?;
         let ends = Ends::sort(&reply.fds, fds);

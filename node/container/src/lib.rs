@@ -32,6 +32,6 @@ pub use client::Supervisor;
 pub use error::Error;
 pub use request::{
     AttachHandle, AttachRequest, ContainerState, ContainerStatus, CreateRequest, Created, Event, ExecHandle,
-    ExecRequest, ExecState, Rootfs, StartedAt, SupervisorConfig, WindowSize,
+    ExecRequest, ExecState, ForeignRequest, Rootfs, StartedAt, SupervisorConfig, WindowSize,
 };
 pub use supervisor::{SupervisorArgs, supervisor_main};

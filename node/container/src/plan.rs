@@ -3,6 +3,7 @@
 //! Everything that can be refused is refused here, before a process exists. The plan travels to
 //! the supervisor as JSON, so its fields are only ever added.
 
+mod hooks;
 mod mounts;
 mod namespaces;
 mod process;
@@ -10,6 +11,7 @@ mod process;
 use oci_spec::runtime::Spec;
 use serde::{Deserialize, Serialize};
 
+pub use hooks::{HookPlan, HookPlans};
 pub use namespaces::{Join, NamespaceKind, ReaperRequest, reaper};
 pub use process::{CapabilityPlan, ProcessPlan, RlimitPlan, capabilities};
 
@@ -95,6 +97,12 @@ pub struct LaunchPlan {
     /// SELinux label of mounts.
     #[serde(default)]
     pub mount_label: Option<String>,
+    /// Programs to run at points of its life.
+    #[serde(default, skip_serializing_if = "HookPlans::is_empty")]
+    pub hooks: HookPlans,
+    /// Folder with `config.json`, for those programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bundle: Option<String>,
     /// The program.
     pub process: ProcessPlan,
 }
@@ -243,8 +251,23 @@ pub fn launch(spec: &Spec, rootfs: &Rootfs) -> Result<LaunchPlan, PlanError> {
         hostname: spec.hostname().clone(),
         domainname: spec.domainname().clone(),
         mount_label: linux.mount_label().clone(),
+        hooks: hooks::plan(spec)?,
+        bundle: None,
         process: process::plan(process)?,
     })
+}
+
+/// What the supervisor must know of a container that an OCI runtime makes from `spec`.
+pub fn foreign(spec: &Spec) -> Result<LaunchPlan, PlanError> {
+    let linux = spec.linux().as_ref().ok_or(PlanError::Missing { part: "linux section" })?;
+    let process = spec.process().as_ref().ok_or(PlanError::Missing { part: "process" })?;
+    let spaces = namespaces::plan(linux)?;
+    let cgroup = match linux.cgroups_path() {
+        None => None,
+        Some(path) => Some(CgroupPlan { path: namespaces::cgroup_path(path)?, ..CgroupPlan::default() }),
+    };
+    let process = process::plan(process)?;
+    Ok(LaunchPlan { clone_flags: spaces.clone_flags, cgroup, process, ..LaunchPlan::default() })
 }
 
 /// The terminal's first size.

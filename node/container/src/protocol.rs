@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use crate::error::RefusalKind;
 use crate::plan::LaunchPlan;
 use crate::request::{AttachRequest, Event, WindowSize};
+use crate::supervisor::ForeignPlan;
 
 /// First bytes of both directions.
 pub(crate) const MAGIC: [u8; 8] = *b"PODWSUP\n";
@@ -124,6 +125,9 @@ pub(crate) struct CreateArg {
     #[serde(default)]
     pub(crate) stdin_once: bool,
     pub(crate) oom_watch: bool,
+    /// Only in `create-foreign`: who makes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) foreign: Option<ForeignPlan>,
 }
 
 /// Argument of operations on one container.
@@ -155,6 +159,9 @@ pub(crate) struct ExecArg {
     pub(crate) caps: Option<crate::plan::CapabilityPlan>,
     pub(crate) tty: Option<WindowSize>,
     pub(crate) stdin: bool,
+    /// For a container of an OCI runtime: the whole process in the runtime specification's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) process: Option<String>,
 }
 
 /// Argument of `attach`.

@@ -41,6 +41,31 @@ pub struct CreateRequest {
     pub stdin_once: bool,
     /// Report whether the kernel killed something in it for want of memory.
     pub oom_watch: bool,
+    /// Folder with `config.json`, which hooks of the spec are told.
+    pub bundle: Option<PathBuf>,
+}
+
+/// One container to be made by an OCI runtime program; it waits for [`crate::Supervisor::start`].
+#[derive(Debug, Clone)]
+pub struct ForeignRequest {
+    /// Unique name of the container.
+    pub id: String,
+    /// What the bundle's `config.json` says.
+    pub spec: Spec,
+    /// The program.
+    pub runtime: PathBuf,
+    /// Where the program keeps its own state.
+    pub root: PathBuf,
+    /// Folder with `config.json` and the root file system.
+    pub bundle: PathBuf,
+    /// File for its output in CRI log format; `None` discards the output.
+    pub log_path: Option<PathBuf>,
+    /// Give it a terminal.
+    pub tty: bool,
+    /// Keep a stdin open for attach; otherwise stdin is `/dev/null`.
+    pub stdin: bool,
+    /// Close stdin when the first attach session that had it ends.
+    pub stdin_once: bool,
 }
 
 /// The root file system of a container.
@@ -112,6 +137,8 @@ pub struct ExecRequest {
     pub tty: Option<WindowSize>,
     /// Give it a stdin; otherwise `/dev/null`.
     pub stdin: bool,
+    /// For a container of an OCI runtime: the whole process in the specification's words, as JSON.
+    pub process: Option<String>,
 }
 
 /// A running exec; its exit arrives as [`Event::ExecExited`].

@@ -11,6 +11,9 @@ mod container;
 mod create;
 mod delete;
 mod exec;
+mod foreign;
+mod helper;
+mod hooks;
 mod journal;
 mod log;
 mod output;
@@ -28,6 +31,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+pub(crate) use foreign::ForeignPlan;
 use server::Server;
 
 /// Arguments of the hidden `supervisor` subcommand.

@@ -53,6 +53,22 @@ impl ImageStore {
         Ok(true)
     }
 
+    /// The ids of images that snapshots were made from.
+    pub fn images_in_use(&self) -> Result<HashSet<String>, Error> {
+        let mut used = HashSet::new();
+        for id in self.snapshots() {
+            let path = self.inner.layout.snapshot(&id).join("record");
+            match read_record::<SnapshotRecord>(SNAPSHOT_MAGIC, &path) {
+                Ok(record) => {
+                    used.insert(record.image);
+                }
+                Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(used)
+    }
+
     /// The names of layers and blobs that an image or a snapshot uses.
     fn in_use(&self) -> Result<(HashSet<String>, HashSet<String>), Error> {
         let (mut layers, mut blobs) = (HashSet::new(), HashSet::new());

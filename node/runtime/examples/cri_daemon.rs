@@ -1,4 +1,4 @@
-//! A CRI server alone, for crictl and critest: `cri_daemon DIR [http://MIRROR] [IMAGE_ARCHIVE...]`.
+//! A CRI server alone, for crictl and critest: `cri_daemon DIR [http://MIRROR] [HANDLER=PROGRAM] [IMAGE_ARCHIVE...]`.
 //!
 //! Everything it keeps is below DIR; the socket is `DIR/cri.sock`. Image archives are imported before it serves.
 //! Run it in a network namespace of its own: it makes a bridge there.
@@ -24,12 +24,14 @@ fn main() -> ExitCode {
     let words: Vec<String> = args[1..].iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let (mirrors, archives): (Vec<String>, Vec<String>) =
         words.into_iter().partition(|word| word.starts_with("http://"));
+    let (handlers, archives): (Vec<String>, Vec<String>) =
+        archives.into_iter().partition(|word| word.contains('='));
     tracing_subscriber::fmt().with_env_filter("info,arrow=debug").with_writer(std::io::stderr).init();
     let serving = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| error.to_string())
-        .and_then(|runtime| runtime.block_on(serve(&dir, mirrors, &archives)));
+        .and_then(|runtime| runtime.block_on(serve(&dir, mirrors, &handlers, &archives)));
     match serving {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => fail(&message),
@@ -41,7 +43,12 @@ fn fail(message: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-async fn serve(dir: &Path, mirrors: Vec<String>, archives: &[String]) -> Result<(), String> {
+async fn serve(
+    dir: &Path,
+    mirrors: Vec<String>,
+    handlers: &[String],
+    archives: &[String],
+) -> Result<(), String> {
     let text = |error: &dyn std::error::Error| {
         let mut all = error.to_string();
         let mut cause = error.source();
@@ -98,6 +105,12 @@ async fn serve(dir: &Path, mirrors: Vec<String>, archives: &[String]) -> Result<
             socket: Some(dir.join("nri.sock")),
             ..podwire_nri::Config::new("podwire", "0.1.0")
         },
+        cdi_dirs: vec![dir.join("cdi")],
+        handlers: handlers
+            .iter()
+            .filter_map(|word| word.split_once('='))
+            .map(|(name, path)| podwire_runtime::Handler { name: name.to_owned(), runtime: path.into() })
+            .collect(),
         runtime_name: "podwire".to_owned(),
         runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
     };

@@ -1,25 +1,28 @@
 //! CDI devices: what a vendor's file in `/etc/cdi` or `/var/run/cdi` says a device needs, put into a spec.
 //!
-//! Files are read when a container asks for a device; later folders win. Hooks are left to the vendor's own runtime:
-//! this one has none, and a device that needs a hook is refused.
+//! Files are read when a container asks for a device. A device in the later folder replaces one of the same name in the
+//! earlier; the same name twice in one folder cannot be resolved. A file's own edits come once, before its devices'.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
 
-use oci_spec::runtime::{LinuxDeviceCgroup, LinuxDeviceType, Mount, Spec};
+use oci_spec::runtime::{Hook, LinuxDevice, LinuxDeviceCgroup, LinuxDeviceType, Mount, Spec};
 use podwire_wire::cri;
 use serde::Deserialize;
 
 use crate::{host, spec::mounts::ResolvedDevice};
-
-const FOLDERS: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
 
 /// Why a device cannot be given.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CdiError {
     #[error("unresolvable CDI device {name}")]
     Unknown { name: String },
-    #[error("CDI device {name} needs a hook, and this runtime runs none")]
-    Hook { name: String },
+    #[error("unresolvable CDI device {name}: both {one:?} and {other:?} define it")]
+    Conflict { name: String, one: PathBuf, other: PathBuf },
+    #[error("CDI hook of {name} is for the unknown point {point:?}")]
+    Hook { name: String, point: String },
     #[error("CDI device node {path}")]
     Node { path: String, source: std::io::Error },
 }
@@ -27,6 +30,7 @@ pub(crate) enum CdiError {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct File {
+    cdi_version: String,
     kind: String,
     container_edits: Edits,
     devices: Vec<Device>,
@@ -45,7 +49,8 @@ struct Edits {
     env: Vec<String>,
     device_nodes: Vec<Node>,
     mounts: Vec<CdiMount>,
-    hooks: Vec<serde_json::Value>,
+    hooks: Vec<CdiHook>,
+    #[serde(rename = "additionalGIDs", alias = "additionalGids")]
     additional_gids: Vec<u32>,
 }
 
@@ -54,7 +59,13 @@ struct Edits {
 struct Node {
     path: String,
     host_path: String,
+    r#type: String,
+    major: i64,
+    minor: i64,
+    file_mode: Option<u32>,
     permissions: String,
+    uid: Option<u32>,
+    gid: Option<u32>,
 }
 
 #[derive(Debug, Default, Clone, Deserialize)]
@@ -66,77 +77,121 @@ struct CdiMount {
     r#type: String,
 }
 
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct CdiHook {
+    hook_name: String,
+    path: String,
+    args: Vec<String>,
+    env: Vec<String>,
+    timeout: Option<i64>,
+}
+
+/// One device, where it was found.
+#[derive(Debug)]
+struct Known {
+    file: PathBuf,
+    /// The folder it was found in: a later one wins.
+    rank: usize,
+    shared: Edits,
+    own: Edits,
+    conflict: Option<PathBuf>,
+}
+
 /// Puts the named devices (`vendor.com/class=name`) into the spec. Reads files.
-pub(crate) fn inject(spec: &mut Spec, names: &[String]) -> Result<(), CdiError> {
+pub(crate) fn inject(spec: &mut Spec, folders: &[PathBuf], names: &[String]) -> Result<(), CdiError> {
     if names.is_empty() {
         return Ok(());
     }
-    let known = load(&FOLDERS.map(Path::new));
+    let known = load(folders);
     edit(spec, names, &known)
 }
 
-/// All edits by device name.
-fn load(folders: &[&Path]) -> BTreeMap<String, Vec<Edits>> {
-    let mut known = BTreeMap::new();
-    for folder in folders {
-        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            let path = entry.path();
-            let Ok(text) = std::fs::read_to_string(&path) else { continue };
-            let file: File = match path.extension().and_then(|extension| extension.to_str()) {
-                Some("json") => match serde_json::from_str(&text) {
-                    Ok(file) => file,
-                    Err(error) => {
-                        tracing::warn!(?path, %error, "CDI file not understood");
-                        continue;
-                    }
-                },
-                Some("yaml" | "yml") => match serde_yaml_ng::from_str(&text) {
-                    Ok(file) => file,
-                    Err(error) => {
-                        tracing::warn!(?path, %error, "CDI file not understood");
-                        continue;
-                    }
-                },
-                _ => continue,
-            };
+fn parse(path: &Path) -> Option<File> {
+    let yaml = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("json") => false,
+        Some("yaml" | "yml") => true,
+        _ => return None,
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
+    let file: Result<File, String> = text.and_then(|text| {
+        if yaml {
+            serde_yaml_ng::from_str(&text).map_err(|error| error.to_string())
+        } else {
+            serde_json::from_str(&text).map_err(|error| error.to_string())
+        }
+    });
+    match file {
+        Ok(file) if file.kind.contains('/') && !file.devices.is_empty() => Some(file),
+        Ok(file) => {
+            tracing::warn!(?path, version = file.cdi_version, "CDI file without a kind or devices skipped");
+            None
+        }
+        Err(error) => {
+            tracing::warn!(?path, error, "CDI file not understood");
+            None
+        }
+    }
+}
+
+/// All devices by full name.
+fn load<P: AsRef<Path>>(folders: &[P]) -> BTreeMap<String, Known> {
+    let mut known: BTreeMap<String, Known> = BTreeMap::new();
+    for (rank, folder) in folders.iter().enumerate() {
+        let mut paths: Vec<_> = std::fs::read_dir(folder.as_ref())
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+            .collect();
+        paths.sort();
+        for path in paths {
+            let Some(file) = parse(&path) else { continue };
             for device in file.devices {
-                let edits = vec![file.container_edits.clone(), device.container_edits];
-                known.insert(format!("{}={}", file.kind, device.name), edits);
+                let name = format!("{}={}", file.kind, device.name);
+                match known.get_mut(&name) {
+                    Some(other) if other.rank == rank => other.conflict = Some(path.clone()),
+                    _ => {
+                        let (shared, own) = (file.container_edits.clone(), device.container_edits);
+                        let found = Known { file: path.clone(), rank, shared, own, conflict: None };
+                        known.insert(name, found);
+                    }
+                }
             }
         }
     }
     known
 }
 
-fn edit(spec: &mut Spec, names: &[String], known: &BTreeMap<String, Vec<Edits>>) -> Result<(), CdiError> {
+fn edit(spec: &mut Spec, names: &[String], known: &BTreeMap<String, Known>) -> Result<(), CdiError> {
+    let mut seen = BTreeSet::new();
     for name in names {
-        let edits = known.get(name).ok_or_else(|| CdiError::Unknown { name: name.clone() })?;
-        for edits in edits {
-            if !edits.hooks.is_empty() {
-                return Err(CdiError::Hook { name: name.clone() });
-            }
-            apply(spec, edits)?;
+        let device = known.get(name).ok_or_else(|| CdiError::Unknown { name: name.clone() })?;
+        if let Some(other) = &device.conflict {
+            let (one, other) = (device.file.clone(), other.clone());
+            return Err(CdiError::Conflict { name: name.clone(), one, other });
         }
+        if seen.insert(device.file.clone()) {
+            apply(spec, name, &device.shared)?;
+        }
+        apply(spec, name, &device.own)?;
     }
     Ok(())
 }
 
-fn apply(spec: &mut Spec, edits: &Edits) -> Result<(), CdiError> {
+fn apply(spec: &mut Spec, name: &str, edits: &Edits) -> Result<(), CdiError> {
+    let user = spec.process().as_ref().map(|process| (process.user().uid(), process.user().gid()));
     let mut nodes = Vec::new();
-    for node in &edits.device_nodes {
-        let host_path = if node.host_path.is_empty() { node.path.clone() } else { node.host_path.clone() };
-        let wish = cri::Device {
-            container_path: node.path.clone(),
-            host_path,
-            permissions: node.permissions.clone(),
-        };
-        nodes.extend(
-            host::devices(&wish).map_err(|source| CdiError::Node { path: node.path.clone(), source })?,
-        );
+    for wish in &edits.device_nodes {
+        nodes.extend(node(wish, user.unwrap_or_default())?);
     }
     if let Some(process) = spec.process_mut() {
         let mut env = process.env().clone().unwrap_or_default();
-        env.extend(edits.env.iter().cloned());
+        for pair in &edits.env {
+            let name = pair.split('=').next().unwrap_or_default().to_owned() + "=";
+            env.retain(|known| !known.starts_with(&name));
+            env.push(pair.clone());
+        }
         process.set_env(Some(env));
         let mut user = process.user().clone();
         let mut groups = user.additional_gids().clone().unwrap_or_default();
@@ -145,19 +200,95 @@ fn apply(spec: &mut Spec, edits: &Edits) -> Result<(), CdiError> {
         process.set_user(user);
     }
     let mut mounts = spec.mounts().clone().unwrap_or_default();
-    mounts.extend(edits.mounts.iter().map(mount));
+    for wish in &edits.mounts {
+        mounts.retain(|known| known.destination() != Path::new(&wish.container_path));
+        mounts.push(mount(wish));
+    }
+    // Stable: what is above comes first, as what is mounted later hides what is below.
+    let shown = if edits.mounts.is_empty() { 0 } else { mounts.len() };
+    mounts[..shown].sort_by_key(|mount| mount.destination().components().count());
     spec.set_mounts(Some(mounts));
     if let Some(linux) = spec.linux_mut() {
         let mut devices = linux.devices().clone().unwrap_or_default();
-        devices.extend(nodes.iter().filter_map(ResolvedDevice::node));
-        linux.set_devices(Some(devices));
         let mut limits = linux.resources().clone().unwrap_or_default();
         let mut rules = limits.devices().clone().unwrap_or_default();
-        rules.extend(nodes.iter().map(rule));
+        for (device, rule) in nodes {
+            devices.retain(|known| known.path() != device.path());
+            devices.push(device);
+            rules.push(rule);
+        }
+        linux.set_devices(Some(devices));
         limits.set_devices(Some(rules));
         linux.set_resources(Some(limits));
     }
+    add_hooks(spec, name, &edits.hooks)
+}
+
+fn add_hooks(spec: &mut Spec, name: &str, wishes: &[CdiHook]) -> Result<(), CdiError> {
+    if wishes.is_empty() {
+        return Ok(());
+    }
+    let mut hooks = spec.hooks().clone().unwrap_or_default();
+    for wish in wishes {
+        let mut hook = Hook::default();
+        hook.set_path(PathBuf::from(&wish.path));
+        hook.set_args((!wish.args.is_empty()).then(|| wish.args.clone()));
+        hook.set_env((!wish.env.is_empty()).then(|| wish.env.clone()));
+        hook.set_timeout(wish.timeout);
+        let and = |list: &Option<Vec<Hook>>| {
+            let mut list = list.clone().unwrap_or_default();
+            list.push(hook.clone());
+            Some(list)
+        };
+        match wish.hook_name.as_str() {
+            // The older word for the same point.
+            "prestart" | "createRuntime" => hooks.set_create_runtime(and(hooks.create_runtime())),
+            "createContainer" => hooks.set_create_container(and(hooks.create_container())),
+            "startContainer" => hooks.set_start_container(and(hooks.start_container())),
+            "poststart" => hooks.set_poststart(and(hooks.poststart())),
+            "poststop" => hooks.set_poststop(and(hooks.poststop())),
+            other => return Err(CdiError::Hook { name: name.to_owned(), point: other.to_owned() }),
+        };
+    }
+    spec.set_hooks(Some(hooks));
     Ok(())
+}
+
+/// The nodes of one wish with their rules. What the file does not say is taken from the node's own device.
+fn node(wish: &Node, user: (u32, u32)) -> Result<Vec<(LinuxDevice, LinuxDeviceCgroup)>, CdiError> {
+    let host_path = if wish.host_path.is_empty() { &wish.path } else { &wish.host_path };
+    let whole = matches!(wish.r#type.as_str(), "b" | "c" | "u") && wish.major > 0;
+    let found = if whole {
+        vec![ResolvedDevice {
+            path: PathBuf::from(&wish.path),
+            block: wish.r#type == "b",
+            major: u32::try_from(wish.major).unwrap_or_default(),
+            minor: u32::try_from(wish.minor).unwrap_or_default(),
+            mode: 0o666,
+            uid: 0,
+            gid: 0,
+            access: if wish.permissions.is_empty() { "rwm".to_owned() } else { wish.permissions.clone() },
+        }]
+    } else {
+        let device = cri::Device {
+            container_path: wish.path.clone(),
+            host_path: host_path.clone(),
+            permissions: wish.permissions.clone(),
+        };
+        host::devices(&device).map_err(|source| CdiError::Node { path: wish.path.clone(), source })?
+    };
+    let mut list = Vec::new();
+    for mut device in found {
+        device.mode = wish.file_mode.map_or(device.mode, |mode| mode & 0o7777);
+        // As the reference library does it: a device is its user's unless the file says whose.
+        let or_user =
+            |said: Option<u32>, user: u32, own: u32| said.unwrap_or(if user > 0 { user } else { own });
+        device.uid = or_user(wish.uid, user.0, device.uid);
+        device.gid = or_user(wish.gid, user.1, device.gid);
+        let rule = rule(&device);
+        list.extend(device.node().map(|node| (node, rule)));
+    }
+    Ok(list)
 }
 
 fn mount(wish: &CdiMount) -> Mount {
@@ -202,6 +333,46 @@ mod tests {
         assert_eq!(spec.mounts().as_ref().unwrap().last().unwrap().destination().to_str(), Some("/vendor"));
         let missing = edit(&mut spec, &["vendor.com/net=none".to_owned()], &known).unwrap_err();
         assert_eq!(missing.to_string(), "unresolvable CDI device vendor.com/net=none");
+    }
+
+    #[test]
+    fn a_files_own_edits_come_once_and_the_later_folder_wins() {
+        let (etc, run) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let file = |text: &str| {
+            format!(
+                r#"{{"cdiVersion":"0.6.0","kind":"a.b/c","containerEdits":{{"mounts":[{{"hostPath":"/etc","containerPath":"/v/deep"}}],"additionalGIDs":[7],
+                "hooks":[{{"hookName":"createContainer","path":"/bin/true","args":["true","x"],"timeout":3}}]}},"devices":[{text}]}}"#
+            )
+        };
+        let one = |name: &str, env: &str| {
+            format!(
+                r#"{{"name":"{name}","containerEdits":{{"env":["{env}"],"mounts":[{{"hostPath":"/tmp","containerPath":"/v"}}]}}}}"#
+            )
+        };
+        let devices = [one("x", "WHICH=etc"), one("y", "Y=1")].join(",");
+        std::fs::write(etc.path().join("1.json"), file(&devices)).unwrap();
+        let known = load(&[etc.path(), run.path()]);
+        let mut spec = Spec::default();
+        edit(&mut spec, &["a.b/c=x".to_owned(), "a.b/c=y".to_owned()], &known).unwrap();
+        let hooks = spec.hooks().clone().unwrap().create_container().clone().unwrap();
+        assert_eq!(hooks.len(), 1, "the file's edits come once for two of its devices");
+        assert_eq!((hooks[0].args().clone().unwrap().len(), hooks[0].timeout()), (2, Some(3)));
+        let targets: Vec<_> =
+            spec.mounts().clone().unwrap().iter().map(|mount| mount.destination().clone()).collect();
+        let at = |path: &str| targets.iter().rposition(|target| target == Path::new(path)).unwrap();
+        assert!(at("/v") < at("/v/deep"), "a mount comes before the one inside it: {targets:?}");
+        let groups = spec.process().clone().unwrap().user().additional_gids().clone().unwrap();
+        assert_eq!(groups, [7]);
+
+        std::fs::write(run.path().join("2.json"), file(&one("x", "WHICH=run"))).unwrap();
+        let mut spec = Spec::default();
+        edit(&mut spec, &["a.b/c=x".to_owned()], &load(&[etc.path(), run.path()])).unwrap();
+        let env = spec.process().clone().unwrap().env().clone().unwrap();
+        assert!(env.contains(&"WHICH=run".to_owned()), "{env:?}");
+
+        std::fs::write(run.path().join("3.json"), file(&one("x", "WHICH=other"))).unwrap();
+        let twice = edit(&mut spec, &["a.b/c=x".to_owned()], &load(&[etc.path(), run.path()]));
+        assert!(matches!(twice, Err(CdiError::Conflict { .. })), "{twice:?}");
     }
 
     #[test]

@@ -20,7 +20,9 @@ use crate::{
     core::{Core, Settings},
     error::Error,
     events::Events,
-    exits, host,
+    exits,
+    foreign::Foreigners,
+    host,
     image_service::Images,
     joins::Joins,
     journal::{Journal, Opened},
@@ -54,10 +56,23 @@ pub struct Config {
     pub streaming_listen: SocketAddr,
     /// Which NRI plugins there may be, and which must be; they are told the name and version below.
     pub nri: podwire_nri::Config,
+    /// OCI runtime programs that make the containers of a runtime class instead of us.
+    pub handlers: Vec<Handler>,
+    /// Folders of CDI files; a device in a later one replaces one of the same name in an earlier.
+    pub cdi_dirs: Vec<PathBuf>,
     /// Said in CRI's Version.
     pub runtime_name: String,
     /// Said in CRI's Version; a semantic version.
     pub runtime_version: String,
+}
+
+/// A runtime class's handler and the OCI runtime program (runc, crun) behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Handler {
+    /// The name a RuntimeClass gives as its handler.
+    pub name: String,
+    /// The program.
+    pub runtime: PathBuf,
 }
 
 /// A runtime that listens and is ready to run.
@@ -76,6 +91,7 @@ impl Config {
     ///
     /// Not cancel safe: a supervisor that was started keeps running.
     pub async fn build(self) -> Result<Runtime, Error> {
+        let handlers = Foreigners::open(&self.handlers)?;
         let sandboxes = self.run_dir.join("sandboxes");
         for folder in [&sandboxes, &self.data_dir] {
             std::fs::create_dir_all(folder)
@@ -108,12 +124,14 @@ impl Config {
             run_dir: self.run_dir,
             data_dir: self.data_dir,
             cgroup_root: self.cgroup_root,
+            cdi_dirs: self.cdi_dirs,
             runtime_name: self.runtime_name,
             runtime_version: self.runtime_version,
         };
         let core = Arc::new(Core {
             settings,
             host: host::detect(),
+            handlers,
             images,
             networks: Arc::new(networks),
             journal,

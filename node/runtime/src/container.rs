@@ -75,14 +75,22 @@ pub(crate) async fn start(core: &Arc<Core>, container: &Arc<Container>) -> Resul
 
 /// Sets the container up, asks the plugins, lets it go.
 async fn launch(core: &Arc<Core>, container: &Arc<Container>) -> Result<(i32, i64), OpError> {
-    let request = create_request(container);
     let id = container.id().to_owned();
+    let taken = container.clone();
     let pid = core
         .blocking(move |core| {
-            if let Some(folder) = request.log_path.as_ref().and_then(|path| path.parent()) {
+            let container = taken;
+            if let Some(folder) = log_path(&container).as_ref().and_then(|path| path.parent()) {
                 std::fs::create_dir_all(folder).map_err(OpError::failed("make the log folder"))?;
             }
-            let made = core.supervisor().create(request).map_err(OpError::failed("create container task"))?;
+            let made = match core.maker(&container)? {
+                Some(foreign) => {
+                    let request = foreign.request(core, &container)?;
+                    core.supervisor().create_foreign(request)
+                }
+                None => core.supervisor().create(create_request(core, &container)?),
+            };
+            let made = made.map_err(OpError::failed("create container task"))?;
             i32::try_from(made.pid).map_err(OpError::failed("read the process id"))
         })
         .await?;
@@ -93,11 +101,11 @@ async fn launch(core: &Arc<Core>, container: &Arc<Container>) -> Result<(i32, i6
     Ok((pid, i64::try_from(at.at).unwrap_or_else(|_| host::now())))
 }
 
-fn create_request(container: &Container) -> CreateRequest {
+fn create_request(core: &Core, container: &Container) -> Result<CreateRequest, OpError> {
     let row = &container.row;
     let spec = container.spec();
     let readonly = spec.root().as_ref().and_then(oci_spec::runtime::Root::readonly).unwrap_or(false);
-    CreateRequest {
+    Ok(CreateRequest {
         id: row.id.clone(),
         spec: (*spec).clone(),
         rootfs: Rootfs::Overlay {
@@ -106,12 +114,18 @@ fn create_request(container: &Container) -> CreateRequest {
             work: PathBuf::from(&row.work),
             readonly,
         },
-        log_path: (!row.log_path.is_empty()).then(|| PathBuf::from(&row.log_path)),
+        log_path: log_path(container),
         tty: container.config.tty,
         stdin: container.config.stdin,
         stdin_once: container.config.stdin_once,
         oom_watch: true,
-    }
+        bundle: crate::foreign::bundle_of_hooks(core, container)?,
+    })
+}
+
+/// The file of the container's output, if it has one.
+pub(crate) fn log_path(container: &Container) -> Option<PathBuf> {
+    (!container.row.log_path.is_empty()).then(|| PathBuf::from(&container.row.log_path))
 }
 
 /// The process runs; gives the exit that was reported before we got here, if it was that quick.
@@ -296,11 +310,17 @@ pub(crate) fn release(core: &Core, container: &Container) -> Result<(), OpError>
     if container.phase() != ContainerPhase::Created {
         core.supervisor().delete(id).map_err(OpError::failed("delete container task"))?;
     }
+    let folder = core.container_dir(id);
+    if folder.exists() {
+        crate::foreign::release(core, container)?;
+        podwire_linux::mount::detach_all_under(&folder)
+            .map_err(OpError::failed("unmount below the container"))?;
+    }
     core.images.discard(id).map_err(OpError::failed("discard the container's snapshot"))?;
     for volume in &container.row.image_volumes {
         core.images.discard(volume).map_err(OpError::failed("discard an image volume"))?;
     }
-    match std::fs::remove_dir_all(core.container_dir(id)) {
+    match std::fs::remove_dir_all(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(OpError::failed("remove the container's files")(error))
         }

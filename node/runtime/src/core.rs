@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 use crate::{
     error::{OpError, Shared},
     events::Events,
+    foreign::Foreigners,
     hooks::Hooks,
     joins::Joins,
     journal::Journal,
@@ -31,6 +32,7 @@ pub(crate) struct Settings {
     pub(crate) run_dir: PathBuf,
     pub(crate) data_dir: PathBuf,
     pub(crate) cgroup_root: String,
+    pub(crate) cdi_dirs: Vec<PathBuf>,
     pub(crate) runtime_name: String,
     pub(crate) runtime_version: String,
 }
@@ -47,6 +49,7 @@ pub(crate) struct Exit {
 pub(crate) struct Core {
     pub(crate) settings: Settings,
     pub(crate) host: Host,
+    pub(crate) handlers: Foreigners,
     pub(crate) images: ImageStore,
     pub(crate) networks: Arc<Networks>,
     pub(crate) journal: Journal,

@@ -15,7 +15,9 @@ use crate::{
     core::Core,
     error::{OpError, Shared, chain},
     hooks::NewContainer,
-    host, layered,
+    host,
+    image_volume::Volumes,
+    layered,
     model::{Container, Sandbox},
     pod_files,
     records::{ContainerPhase, ContainerRow, ContainerStateRow, SandboxPhase, row::Kind},
@@ -68,6 +70,10 @@ struct Found {
     image: Image,
     identity: Identity,
     mounts: Vec<mounts::Resolved>,
+    /// Folders the image declares as volumes.
+    declared: Vec<mounts::Resolved>,
+    /// Holders of the images that volumes show.
+    holders: Vec<String>,
     devices: Vec<mounts::ResolvedDevice>,
     seccomp: Option<LinuxSeccomp>,
     default_seccomp: bool,
@@ -91,17 +97,19 @@ async fn create_once(
     }
     let arrow = Arrow::cri();
     let id = host::fresh_id();
-    let (pod, wish) = (sandbox.clone(), config.clone());
-    let found = core.blocking(move |core| look_up(core, &pod, &wish)).await?;
-    let mut spec = plan(core, sandbox, &id, &config, &found)?;
-    let devices: Vec<String> = config.cdi_devices.iter().map(|device| device.name.clone()).collect();
-    cdi::inject(&mut spec, &devices).map_err(OpError::failed("inject CDI devices"))?;
-    core.hooks
-        .create_container(NewContainer { sandbox, id: &id, config: &config }, &mut spec)
-        .await
-        .map_err(OpError::failed("create the container's plugins"))?;
-    let pod = sandbox.clone();
-    let container = core.blocking(move |core| make(core, &pod, id, config, found, spec)).await?;
+    let made = create_named(core, sandbox, &id, config).await;
+    let container = match made {
+        Ok(container) => container,
+        Err(error) => {
+            if let Err(left) = core.blocking(move |core| take_back(core, &id)).await {
+                tracing::warn!(
+                    error = chain(&left),
+                    "half made container not cleaned up; the next start does"
+                );
+            }
+            return Err(error);
+        }
+    };
     // A stop that came meanwhile did not see this container: it must not stay.
     if let Err(error) = must_be_ready(sandbox) {
         crate::container::remove_once(core, &container).await?;
@@ -119,7 +127,45 @@ async fn create_once(
     Ok(container.id().to_owned())
 }
 
-fn look_up(core: &Core, sandbox: &Sandbox, config: &cri::ContainerConfig) -> Result<Found, OpError> {
+/// Everything up to the container's row; what is left after a failure is the caller's to take back.
+async fn create_named(
+    core: &Arc<Core>,
+    sandbox: &Arc<Sandbox>,
+    id: &str,
+    config: cri::ContainerConfig,
+) -> Result<Arc<Container>, OpError> {
+    let (pod, wish, name) = (sandbox.clone(), config.clone(), id.to_owned());
+    let found = core.blocking(move |core| look_up(core, &pod, &name, &wish)).await?;
+    let mut spec = plan(core, sandbox, id, &config, &found)?;
+    let devices: Vec<String> = config.cdi_devices.iter().map(|device| device.name.clone()).collect();
+    cdi::inject(&mut spec, &core.settings.cdi_dirs, &devices)
+        .map_err(OpError::failed("inject CDI devices"))?;
+    core.hooks
+        .create_container(NewContainer { sandbox, id, config: &config }, &mut spec)
+        .await
+        .map_err(OpError::failed("create the container's plugins"))?;
+    let (pod, name) = (sandbox.clone(), id.to_owned());
+    core.blocking(move |core| make(core, &pod, name, config, found, spec)).await
+}
+
+/// Removes what a failed creation left: mounts, folders, holders of images. Blocks.
+fn take_back(core: &Core, id: &str) -> Result<(), OpError> {
+    let holders: Vec<String> =
+        core.images.snapshots().into_iter().filter(|name| holder_of(name) == id).collect();
+    crate::image_volume::undo(core, id, &holders)
+}
+
+/// The container a snapshot belongs to: its own, or the one whose volume shows the image.
+pub(crate) fn holder_of(snapshot: &str) -> &str {
+    snapshot.split('.').next().unwrap_or(snapshot)
+}
+
+fn look_up(
+    core: &Core,
+    sandbox: &Sandbox,
+    id: &str,
+    config: &cri::ContainerConfig,
+) -> Result<Found, OpError> {
     let reference = config.image.as_ref().map(|image| image.image.clone()).unwrap_or_default();
     let image = core
         .images
@@ -132,10 +178,13 @@ fn look_up(core: &Core, sandbox: &Sandbox, config: &cri::ContainerConfig) -> Res
     let identity =
         spec::user::resolve(&security, &image_user(&image), &read("/etc/passwd")?, &read("/etc/group")?)
             .map_err(OpError::failed("find the container's user"))?;
+    let mut volumes = Volumes::new(core, id);
     let mut mounts = Vec::with_capacity(config.mounts.len());
     for wish in &config.mounts {
-        mounts.push(mount_source(core, wish)?);
+        mounts.push(mount_source(&mut volumes, wish)?);
     }
+    let declared = volumes.declared(&image, &config.mounts, sandbox.user_namespace().as_ref())?;
+    let holders = volumes.holders;
     let devices = if security.privileged {
         host::all_devices().map_err(OpError::failed("list the node's devices"))?
     } else {
@@ -149,12 +198,12 @@ fn look_up(core: &Core, sandbox: &Sandbox, config: &cri::ContainerConfig) -> Res
     };
     let (seccomp, default_seccomp) = seccomp(&security)?;
     let namespaces = namespaces(core, sandbox, config)?;
-    Ok(Found { image, identity, mounts, devices, seccomp, default_seccomp, namespaces })
+    Ok(Found { image, identity, mounts, declared, holders, devices, seccomp, default_seccomp, namespaces })
 }
 
-fn mount_source(core: &Core, wish: &cri::Mount) -> Result<mounts::Resolved, OpError> {
+fn mount_source(volumes: &mut Volumes<'_>, wish: &cri::Mount) -> Result<mounts::Resolved, OpError> {
     if wish.image.as_ref().is_some_and(|image| !image.image.is_empty()) {
-        return crate::image_volume::resolve(core, wish);
+        return volumes.image(wish);
     }
     if wish.host_path.is_empty() || wish.container_path.is_empty() {
         return Err(OpError::invalid("a mount needs a host path and a container path"));
@@ -254,7 +303,7 @@ fn plan(
         identity: &found.identity,
         namespaces: &found.namespaces,
         pod_mounts: &pod_files::mounts(&sandbox.dir, sandbox.host_ipc()),
-        mounts: &found.mounts,
+        mounts: &[found.mounts.as_slice(), found.declared.as_slice()].concat(),
         devices: &found.devices,
         seccomp: found.seccomp.clone(),
         cgroup: &cgroup,
@@ -300,7 +349,7 @@ fn make(
             gid: i64::from(found.identity.gid),
             supplemental_groups: found.identity.groups.iter().map(|gid| i64::from(*gid)).collect(),
         }),
-        image_volumes: Vec::new(),
+        image_volumes: found.holders.clone(),
         config: Some(config),
         id: id.clone(),
     };

@@ -43,6 +43,16 @@ pub enum Error {
         /// Why.
         source: Box<dyn StdError + Send + Sync>,
     },
+    /// The program of a runtime handler cannot be used.
+    #[error("use {path:?} for runtime handler {name:?}")]
+    Handler {
+        /// The handler.
+        name: String,
+        /// The program.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The image store could not be opened.
     #[error("open the image store")]
     Images {

@@ -10,7 +10,7 @@ use crate::{
     core::Core,
     error::{OpError, chain},
     fdio::{self, FdReader, FdWriter},
-    host,
+    foreign, host,
     model::Container,
     records::ContainerPhase,
     signal,
@@ -88,13 +88,14 @@ async fn launch(
     let request = ExecRequest {
         container: container.id().to_owned(),
         exec_id,
-        argv,
+        argv: argv.clone(),
         env: tty.then(|| with_term(container)),
         cwd: None,
         user: None,
         caps: None,
         tty: tty.then_some(WindowSize { width: 80, height: 24 }),
         stdin,
+        process: core.foreign(container).map(|_| foreign::process(container, argv, tty)).transpose()?,
     };
     let attempt = format!("exec in container {}", container.id());
     let handle =

@@ -5,9 +5,13 @@ use std::{collections::HashMap, pin::Pin, sync::Arc};
 use futures::Stream;
 use podwire_image::{Auth, Image};
 use podwire_wire::cri::{self, image_service_server::ImageService};
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
-use crate::{core::Core, error::OpError, host};
+use crate::{
+    core::Core,
+    error::{OpError, chain},
+    host,
+};
 
 type Reply<T> = Result<Response<T>, Status>;
 
@@ -50,6 +54,25 @@ fn auth(wish: Option<cri::AuthConfig>) -> Auth {
         identity_token: wish.identity_token,
         registry_token: wish.registry_token,
     }
+}
+
+/// A failed pull in CRI's words: the kubelet reads some reasons off the beginning of the message.
+fn refused(error: &podwire_image::Error) -> Status {
+    use podwire_image::{Error, PullError};
+    let text = chain(error);
+    let (code, text) = match error.unshared() {
+        Error::Pull(PullError::Unavailable { .. }) => {
+            let at = text.find("RegistryUnavailable").unwrap_or_default();
+            (Code::Unknown, text.get(at..).unwrap_or_default().to_owned())
+        }
+        Error::Pull(PullError::NotFound { .. }) | Error::NoPlatform { .. } => (Code::NotFound, text),
+        Error::Pull(PullError::Denied { .. }) => (Code::PermissionDenied, text),
+        Error::Pull(PullError::TooManyRequests { .. }) => (Code::ResourceExhausted, text),
+        Error::InvalidReference { .. } | Error::InvalidDigest { .. } => (Code::InvalidArgument, text),
+        Error::DigestMismatch { .. } | Error::SizeMismatch { .. } => (Code::DataLoss, text),
+        _ => (Code::Unknown, format!("pull the image: {text}")),
+    };
+    Status::new(code, text)
 }
 
 #[tonic::async_trait]
@@ -95,9 +118,8 @@ impl ImageService for Images {
         let images = self.core.images.clone();
         // A pull outlives its caller: the retry finds its layers.
         let pulled = self.core.tasks.spawn(async move { images.pull(&name, auth, None).await }).await;
-        let image = pulled
-            .map_err(|_| Status::internal("the pull panicked"))?
-            .map_err(|error| OpError::failed("pull the image")(error))?;
+        let image =
+            pulled.map_err(|_| Status::internal("the pull panicked"))?.map_err(|error| refused(&error))?;
         Ok(Response::new(cri::PullImageResponse { image_ref: image.id }))
     }
 
@@ -130,5 +152,35 @@ impl ImageService for Images {
             image_filesystems: vec![usage.clone()],
             container_filesystems: vec![usage],
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use podwire_image::{Error, PullError};
+
+    #[test]
+    fn a_failed_pull_says_what_a_kubelet_looks_for() {
+        let down =
+            Error::Pull(PullError::Unavailable { url: "https://r/v2".into(), reason: "refused".into() });
+        let joined = Error::Joined(Arc::new(down));
+        let status = refused(&joined);
+        assert!(status.message().starts_with("RegistryUnavailable: https://r/v2"), "{status}");
+        let cases = [
+            (Error::Pull(PullError::NotFound { what: "a".into() }), Code::NotFound),
+            (
+                Error::Pull(PullError::Denied { what: "a".into(), reason: "no".into() }),
+                Code::PermissionDenied,
+            ),
+            (
+                Error::Pull(PullError::TooManyRequests { what: "a".into(), reason: "no".into() }),
+                Code::ResourceExhausted,
+            ),
+            (Error::InvalidReference { reference: "A".into(), reason: "case" }, Code::InvalidArgument),
+        ];
+        for (error, code) in cases {
+            assert_eq!(refused(&error).code(), code, "{error}");
+        }
     }
 }

@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::{
     core::Core,
     error::chain,
+    foreign::BUILT_IN,
     model::{Container, Sandbox},
 };
 
@@ -36,7 +37,7 @@ pub(crate) fn status(core: &Core, verbose: bool) -> cri::StatusResponse {
             conditions: vec![condition("RuntimeReady", None), condition("NetworkReady", network)],
         }),
         info,
-        runtime_handlers: vec![handler(""), handler("podwire")],
+        runtime_handlers: BUILT_IN.map(handler).into_iter().chain(core.handlers.listed()).collect(),
         features: Some(cri::RuntimeFeatures {
             supplemental_groups_policy: true,
             user_namespaces_host_network: false,

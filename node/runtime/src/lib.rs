@@ -16,6 +16,7 @@ mod events;
 mod exec;
 mod exits;
 mod fdio;
+mod foreign;
 mod hooks;
 mod host;
 mod image_service;
@@ -43,5 +44,5 @@ pub mod stream;
 pub mod streaming_backend;
 mod view;
 
-pub use config::{Config, Runtime};
+pub use config::{Config, Handler, Runtime};
 pub use error::Error;

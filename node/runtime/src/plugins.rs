@@ -201,7 +201,7 @@ impl Hooks for Plugins {
             };
             let wish = self.nri.create_container(pod(&core, new.sandbox), described).await?;
             let applied = words::apply(&wish.adjust, spec)?;
-            crate::cdi::inject(spec, &applied.cdi_devices)?;
+            crate::cdi::inject(spec, &core.settings.cdi_dirs, &applied.cdi_devices)?;
             change_others(&core, wish.updates).await;
             evict(&core, wish.evictions);
             Ok(())

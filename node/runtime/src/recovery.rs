@@ -255,11 +255,12 @@ async fn finish_removals(core: &Arc<Core>) {
 /// Everything no row names: snapshots, folders with their pins and mounts, addresses. Blocks.
 fn sweep(core: &Core) -> Result<(), OpError> {
     for id in core.images.snapshots() {
-        if core.registry.container(&id).is_none() {
+        if core.registry.container(creation::holder_of(&id)).is_none() {
             tracing::warn!(snapshot = %id, "snapshot of no container discarded");
             core.images.discard(&id).map_err(OpError::failed("discard a snapshot"))?;
         }
     }
+    sweep_containers(core)?;
     let folder = core.settings.run_dir.join("sandboxes");
     for entry in std::fs::read_dir(&folder).map_err(OpError::failed("list the sandbox folder"))? {
         let entry = entry.map_err(OpError::failed("list the sandbox folder"))?;
@@ -281,6 +282,19 @@ fn sweep(core: &Core) -> Result<(), OpError> {
         core.networks.retry_pending().map_err(OpError::failed("finish half done network changes"))?;
     if !pending.is_empty() {
         tracing::warn!(count = pending.len(), "network changes of pods that are gone could not be finished");
+    }
+    Ok(())
+}
+
+/// Folders of containers that no row names, with what is mounted there. Blocks.
+fn sweep_containers(core: &Core) -> Result<(), OpError> {
+    let folder = core.container_dir("");
+    for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+        let id = entry.file_name().to_string_lossy().into_owned();
+        if core.registry.container(&id).is_none() {
+            tracing::warn!(container = %id, "folder of no container removed");
+            crate::image_volume::undo(core, &id, &[])?;
+        }
     }
     Ok(())
 }

@@ -20,9 +20,6 @@ use crate::{
     spec::UserNamespace,
 };
 
-/// Handlers that mean the built-in creator.
-const BUILT_IN: [&str; 2] = ["", "podwire"];
-
 /// Runs a sandbox, or joins the run of the same one.
 ///
 /// Cancel safe: the run goes on when the caller leaves.
@@ -89,9 +86,7 @@ async fn run_once(
     config: cri::PodSandboxConfig,
     handler: String,
 ) -> Result<String, OpError> {
-    if !BUILT_IN.contains(&handler.as_str()) {
-        return Err(OpError::invalid(format!("no runtime for handler {handler:?} is configured")));
-    }
+    core.handlers.check(&handler, &config)?;
     if let Some(known) = core.registry.sandbox_by_key(&key) {
         // A caller that gave up before the answer came asks again: it gets what it asked for.
         if known.phase() == SandboxPhase::Ready && known.config == config {

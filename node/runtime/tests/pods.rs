@@ -7,6 +7,8 @@
 
 #[path = "pods/crash.rs"]
 mod crash;
+#[path = "pods/features.rs"]
+mod features;
 #[path = "pods/life.rs"]
 mod life;
 #[path = "pods/speed.rs"]

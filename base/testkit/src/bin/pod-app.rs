@@ -6,7 +6,7 @@
 
 use std::{
     env, fs,
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, IsTerminal, Read, Write},
     net::{TcpListener, TcpStream},
     os::unix::process::CommandExt,
     process::ExitCode,
@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         ["echo", rest @ ..] => line(&rest.join(" ")),
         ["env", name] => line(&env::var(name).unwrap_or_default()),
         ["env"] => env::vars().try_for_each(|(name, value)| line(&format!("{name}={value}"))),
+        ["tty"] => line(if std::io::stdin().is_terminal() { "a terminal" } else { "no terminal" }),
         ["hostname"] => print_file("/proc/sys/kernel/hostname"),
         ["cat", path] => print_file(path),
         ["cat"] => std::io::copy(&mut std::io::stdin(), &mut std::io::stdout()).map(|_| ()),
@@ -38,6 +39,10 @@ fn main() -> ExitCode {
         }
         ["absent", path] if fs::metadata(path).is_ok() => return ExitCode::FAILURE,
         ["absent", _] => Ok(()),
+        ["exit-after", seconds, code] => {
+            sleep(seconds.parse().unwrap_or(1));
+            return ExitCode::from(code.parse::<u8>().unwrap_or(1));
+        }
         ["exit", code] => return ExitCode::from(code.parse::<u8>().unwrap_or(1)),
         ["log", count, millis] => log(count.parse().unwrap_or(1), millis.parse().unwrap_or(100)),
         ["eat", megabytes] => eat(megabytes.parse().unwrap_or(1)),

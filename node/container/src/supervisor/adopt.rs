@@ -12,6 +12,8 @@ use rustix::event::epoll::EventFlags;
 use super::clients::{Reply, ok, unzip};
 use super::container::{Container, Exited, Phase, Process};
 use super::delete::UNKNOWN;
+use super::foreign::Foreign;
+use super::hooks::Progress;
 use super::journal::{Record, birth};
 use super::log::Log;
 use super::note;
@@ -79,6 +81,8 @@ impl Server {
             start_failed: record.start_failed,
             adopted: true,
             waits_for_reaping: false,
+            hooks: Progress::past(),
+            foreign: record.foreign.map(Foreign::new),
             deleting: None,
         };
         if alive {

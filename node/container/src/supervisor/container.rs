@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::attach::Sink;
 use super::clients::Reply;
+use super::foreign::{Foreign, ForeignExec};
+use super::hooks::Progress;
 use super::log::Log;
 use super::output::Output;
 use super::poll::{Stream, Token};
@@ -74,6 +76,9 @@ pub(super) struct Container {
     pub(super) adopted: bool,
     /// It has ended, and its parent has yet to reap it before its exit code can be read.
     pub(super) waits_for_reaping: bool,
+    pub(super) hooks: Progress,
+    /// An OCI runtime makes and deletes it.
+    pub(super) foreign: Option<Foreign>,
     pub(super) deleting: Option<Deleting>,
 }
 
@@ -95,6 +100,8 @@ pub(super) struct Exec {
     /// Why execve failed, and who is to hear of it.
     pub(super) failure: Option<(Reply, Refusal)>,
     pub(super) exit_code: Option<i32>,
+    /// An OCI runtime has yet to start it.
+    pub(super) foreign: Option<ForeignExec>,
 }
 
 /// An exec whose caller still waits, with the descriptors for it.

@@ -11,6 +11,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::clients::{Reply, ok, unzip};
 use super::container::{Container, Phase, Process};
+use super::hooks::{Point, Progress};
 use super::log::Log;
 use super::output::Output;
 use super::poll::{Source, Stream, Whose, now};
@@ -64,7 +65,7 @@ impl Wiring {
     }
 
     /// Lets the child itself hold a reading end of its output, so that our death is no SIGPIPE.
-    fn make_output_lasting(&mut self) -> io::Result<()> {
+    pub(super) fn make_output_lasting(&mut self) -> io::Result<()> {
         for (_, write) in [&mut self.stdout, &mut self.stderr].into_iter().flatten() {
             let path = format!("/proc/self/fd/{}", write.as_raw_fd());
             *write = std::fs::OpenOptions::new().read(true).write(true).open(path)?.into();
@@ -120,13 +121,7 @@ impl Server {
             ));
         }
         self.share_filter(&mut arg.plan);
-        let log = match &arg.log_path {
-            Some(path) => {
-                let setup = |e| refusal(RefusalKind::Setup, format!("open the log file {path:?}: {e}"));
-                Some(Log::open(path.into()).map_err(setup)?)
-            }
-            None => None,
-        };
+        let log = open_log(arg.log_path.as_deref())?;
         let group = make_group(&arg.plan)?;
         match self.launch(reply, arg, group.clone(), log) {
             Ok(container) => {
@@ -195,6 +190,8 @@ impl Server {
             start_failed: false,
             adopted: false,
             waits_for_reaping: false,
+            hooks: Progress::default(),
+            foreign: None,
             deleting: None,
         })
     }
@@ -268,9 +265,13 @@ impl Server {
         }
     }
 
-    fn container_ready(&mut self, id: &str) {
+    pub(super) fn container_ready(&mut self, id: &str) {
         let Some(container) = self.containers.get_mut(id) else { return };
         let Phase::Creating(reply) = container.phase else { return };
+        if self.hook_creation(id) {
+            return;
+        }
+        let Some(container) = self.containers.get_mut(id) else { return };
         if let Some(console) = container.process.console.take() {
             match receive_master(&console).and_then(|master| {
                 let output = Output::new(&mut self.poll, id, Stream::Stdout, master.try_clone()?)?;
@@ -345,6 +346,7 @@ impl Server {
                 container.started_at = Some(at);
                 self.journal.started(id, at);
                 self.answer(reply, &StartedAt { at });
+                self.next_hook(id, Point::PostStart, 0);
             }
             Phase::Creating(reply) => {
                 let died = refusal(RefusalKind::Setup, "the container's process died while it was set up");
@@ -356,6 +358,17 @@ impl Server {
 
     pub(super) fn start(&mut self, reply: Reply, id: &str) -> Result<(), Refusal> {
         let container = self.container(id)?;
+        if container.foreign.is_some() && matches!(container.phase, Phase::Created(_)) {
+            return self.start_foreign(reply, id);
+        }
+        if matches!(container.phase, Phase::Created(_))
+            && !container.plan.hooks.start_container.is_empty()
+            && !container.hooks.may_start
+        {
+            container.hooks.started = Some(reply);
+            self.next_hook(id, Point::StartContainer, 0);
+            return Ok(());
+        }
         match std::mem::replace(&mut container.phase, Phase::Running) {
             Phase::Created(start) => {
                 container.phase = Phase::Starting(reply);
@@ -392,6 +405,13 @@ pub(super) fn into_cgroup(group: Option<&Group>) -> io::Result<Option<OwnedFd>> 
         Some(folder) => Ok(Some(std::fs::File::open(folder)?.into())),
         None => Ok(None),
     }
+}
+
+/// Opens the file that takes a container's output.
+pub(super) fn open_log(path: Option<&str>) -> Result<Option<Log>, Refusal> {
+    let Some(path) = path else { return Ok(None) };
+    let setup = |e| refusal(RefusalKind::Setup, format!("open the log file {path:?}: {e}"));
+    Log::open(path.into()).map(Some).map_err(setup)
 }
 
 fn make_group(plan: &LaunchPlan) -> Result<Option<Group>, Refusal> {

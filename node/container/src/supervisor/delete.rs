@@ -37,6 +37,13 @@ impl Server {
         if container.has_exited() {
             return;
         }
+        if container.foreign.is_some() && matches!(container.phase, Phase::Starting(_)) {
+            // Its runtime is about to say that it has started; then we look again.
+            if let Some(token) = container.process.pidfd_token.take() {
+                self.poll.remove(&container.process.pidfd, token);
+            }
+            return;
+        }
         let exit = match pidfd::reap(&container.process.pidfd) {
             Ok(Some(exit)) => exit,
             Ok(None) => return,
@@ -45,6 +52,9 @@ impl Server {
                 None => return,
             },
         };
+        if container.foreign.is_some() && matches!(container.phase, Phase::Creating(_)) {
+            return self.foreign_created(id, exit);
+        }
         if let Some(token) = container.process.pidfd_token.take() {
             self.poll.remove(&container.process.pidfd, token);
         }
@@ -80,7 +90,11 @@ impl Server {
         // Ignored: it is gone already, which is what we want.
         container.process.signal(libc::SIGKILL).ok();
         container.deleting = Some(Deleting { replies: vec![reply], tries: 0, verdict: Some(verdict) });
-        self.container_ended(id);
+        if container.has_exited() {
+            self.continue_deletion(id);
+        } else {
+            self.container_ended(id);
+        }
     }
 
     pub(super) fn delete(&mut self, reply: Reply, id: &str) -> Result<(), Refusal> {
@@ -113,6 +127,9 @@ impl Server {
 
     /// Kills what is left, removes the cgroup and answers, or leaves it for the next round.
     fn continue_deletion(&mut self, id: &str) {
+        if !self.foreign_is_deleted(id) {
+            return;
+        }
         let Some(container) = self.containers.get_mut(id) else { return };
         let Some(deleting) = &mut container.deleting else { return };
         let mut trouble = None;
@@ -142,7 +159,9 @@ impl Server {
             }
             return;
         }
-        self.finish_deletion(id, trouble);
+        if self.stop_hooks_are_done(id) {
+            self.finish_deletion(id, trouble);
+        }
     }
 
     fn finish_deletion(&mut self, id: &str, trouble: Option<String>) {

@@ -64,6 +64,9 @@ impl Server {
         if arg.argv.first().is_none_or(String::is_empty) {
             return Err(refusal(RefusalKind::Setup, "there is no program to run"));
         }
+        if container.foreign.is_some() {
+            return self.exec_foreign(reply, arg);
+        }
         let plan = program(container, &arg);
         let enter = Enter {
             pidfd: container.process.pidfd.try_clone().map_err(|e| internal(&e))?,
@@ -91,7 +94,7 @@ impl Server {
         fds.extend(wiring.stdout.map(|(fd, _)| (FdRole::Stdout, fd)));
         fds.extend(wiring.stderr.map(|(fd, _)| (FdRole::Stderr, fd)));
         let starting = Some(Starting { reply, fds });
-        let exec = Exec { process, program: plan, starting, failure: None, exit_code: None };
+        let exec = Exec { process, program: plan, starting, failure: None, exit_code: None, foreign: None };
         self.container(&arg.id)?.execs.insert(arg.exec_id, exec);
         Ok(())
     }
@@ -143,6 +146,9 @@ impl Server {
             Ok(None) => return,
             Err(_) => pidfd::Exit::Code(255),
         };
+        if exec.foreign.is_some() {
+            return self.foreign_exec_started(id, exec_id, exit);
+        }
         if let Some(token) = exec.process.pidfd_token.take() {
             self.poll.remove(&exec.process.pidfd, token);
         }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::container::{Container, Exited, Phase};
+use super::foreign::ForeignPlan;
 use crate::plan::LaunchPlan;
 
 const MAGIC: &str = "PODWSUPJ 1";
@@ -27,6 +28,8 @@ pub(super) struct Record {
     pub(super) plan: LaunchPlan,
     pub(super) log_path: Option<PathBuf>,
     pub(super) oom_watch: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) foreign: Option<ForeignPlan>,
     #[serde(default)]
     pub(super) started_at: Option<u64>,
     #[serde(default)]
@@ -80,6 +83,7 @@ impl Record {
             },
             log_path: container.log.as_ref().map(|log| log.path().to_owned()),
             oom_watch: container.oom_watch,
+            foreign: container.foreign.as_ref().map(|foreign| foreign.plan.clone()),
             started_at: container.started_at,
             start_failed: container.start_failed,
             exited: match &container.phase {
@@ -204,6 +208,7 @@ mod tests {
             plan: LaunchPlan::default(),
             log_path: None,
             oom_watch: false,
+            foreign: None,
             started_at: None,
             start_failed: false,
             exited: None,

@@ -42,6 +42,8 @@ pub(super) enum Source {
     Status(Whose),
     /// A container wrote something.
     Output(String, Stream),
+    /// A program that runs beside the containers may have ended.
+    Helper(u64),
     /// An attach session can take more, or is gone.
     Sink(String, u64),
 }

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use super::SupervisorArgs;
 use super::clients::{Client, Reply, ok, refused, unzip};
 use super::container::{Container, Phase};
+use super::helper::Helper;
 use super::journal::Journal;
 use super::note;
 use super::poll::{Poll, Source, Whose};
@@ -41,6 +42,9 @@ pub(super) struct Server {
     pub(super) journal: Journal,
     /// Seccomp programs in use; containers share them.
     pub(super) filters: Vec<std::sync::Weak<[u64]>>,
+    /// Programs at work beside the containers.
+    pub(super) helpers: BTreeMap<u64, Helper>,
+    pub(super) next_helper: u64,
     ending: bool,
 }
 
@@ -91,6 +95,8 @@ impl Server {
             containers: BTreeMap::new(),
             journal,
             filters: Vec::new(),
+            helpers: BTreeMap::new(),
+            next_helper: 0,
             ending: false,
         };
         if from_journal {
@@ -101,7 +107,8 @@ impl Server {
 
     pub(super) fn run(&mut self) -> io::Result<()> {
         while !self.ending {
-            let timeout = self.has_deletions().then_some(RETRY);
+            let late = self.hurry_helpers();
+            let timeout = self.has_deletions().then_some(RETRY).or(late);
             let events = self.poll.wait(timeout)?;
             let waited = events.is_empty();
             for (token, source, flags) in events {
@@ -121,6 +128,7 @@ impl Server {
     fn event(&mut self, source: Source, flags: EventFlags) {
         match source {
             Source::Listener => self.accept(),
+            Source::Helper(number) => self.helper_event(number),
             Source::Client(id) => self.client_event(id, flags),
             Source::Process(whose) => self.process_event(&whose),
             Source::Status(whose) => self.status_event(&whose),
@@ -160,7 +168,7 @@ impl Server {
                 Some(pid) => pid,
                 None => return,
             };
-            if self.is_ours(pid.cast_unsigned()) {
+            if self.is_ours(pid.cast_unsigned()) || self.expects_children() {
                 // It has a pidfd of its own, whose event will come.
                 return;
             }
@@ -170,11 +178,20 @@ impl Server {
         }
     }
 
-    fn is_ours(&self, pid: u32) -> bool {
+    /// An OCI runtime is about to leave us a process whose number we do not know yet.
+    fn expects_children(&self) -> bool {
         self.containers.values().any(|c| {
-            (c.process.pid == pid && !c.has_exited())
-                || c.execs.values().any(|e| e.process.pid == pid && e.exit_code.is_none())
+            (c.foreign.is_some() && matches!(c.phase, Phase::Creating(_)))
+                || c.execs.values().any(|e| e.foreign.is_some())
         })
+    }
+
+    fn is_ours(&self, pid: u32) -> bool {
+        self.helpers.values().any(|helper| helper.pid == pid)
+            || self.containers.values().any(|c| {
+                (c.process.pid == pid && !c.has_exited())
+                    || c.execs.values().any(|e| e.process.pid == pid && e.exit_code.is_none())
+            })
     }
 
     fn accept(&mut self) {
@@ -278,14 +295,11 @@ impl Server {
                 Ok(())
             }
             "create" => self.create(reply, decode(request)?),
+            "create-foreign" => self.create_foreign(reply, decode(request)?),
             "start" => self.start(reply, &decode::<IdArg>(request)?.id),
             "delete" => self.delete(reply, &decode::<IdArg>(request)?.id),
             "exec" => self.exec(reply, decode(request)?),
-            "signal" => {
-                self.signal(&decode(request)?)?;
-                self.answer(reply, &());
-                Ok(())
-            }
+            "signal" => self.signal(reply, &decode(request)?),
             "attach" => self.attach(reply, &decode(request)?),
             "resize" => {
                 self.resize(&decode(request)?)?;
@@ -325,7 +339,18 @@ impl Server {
         self.containers.get_mut(id).ok_or_else(|| not_found(id))
     }
 
-    fn signal(&mut self, arg: &SignalArg) -> Result<(), Refusal> {
+    fn signal(&mut self, reply: Reply, arg: &SignalArg) -> Result<(), Refusal> {
+        let container = self.container(&arg.id)?;
+        let whole = arg.exec.is_none() && !arg.all;
+        if whole && container.foreign.is_some() && matches!(container.phase, Phase::Running) {
+            return self.signal_foreign(reply, &arg.id, arg.signal);
+        }
+        self.send_signal(arg)?;
+        self.answer(reply, &());
+        Ok(())
+    }
+
+    fn send_signal(&mut self, arg: &SignalArg) -> Result<(), Refusal> {
         let container = self.container(&arg.id)?;
         if let Some(exec_id) = &arg.exec {
             let message = || refusal(RefusalKind::NotFound, format!("no exec {exec_id:?} in {:?}", arg.id));

@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize};
 use super::SupervisorArgs;
 use super::attach::Sink;
 use super::container::{Container, Exec, Phase, Process};
+use super::foreign::Foreign;
+use super::hooks::Progress;
 use super::journal::Record;
 use super::log::Log;
 use super::output::Output;
@@ -134,11 +136,12 @@ fn carry<'a>(container: &'a Container, kept: &mut Kept<'a>) -> CarriedContainer 
 impl Server {
     /// Becomes the program that is asked for. Returns only when that fails or must wait.
     pub(super) fn upgrade(&mut self, arg: &UpgradeArg) -> Result<(), Refusal> {
-        let busy = self.containers.values().any(|c| {
-            matches!(c.phase, Phase::Creating(_) | Phase::Starting(_))
-                || c.deleting.is_some()
-                || c.execs.values().any(|exec| exec.starting.is_some())
-        });
+        let busy = !self.helpers.is_empty()
+            || self.containers.values().any(|c| {
+                matches!(c.phase, Phase::Creating(_) | Phase::Starting(_))
+                    || c.deleting.is_some()
+                    || c.execs.values().any(|exec| exec.starting.is_some())
+            });
         if busy {
             return Err(refusal(RefusalKind::WrongState, "operations are under way; ask again"));
         }
@@ -270,8 +273,14 @@ fn revive(carried: CarriedContainer, poll: &mut Poll, next_sink: &mut u64) -> io
     for exec in carried.execs {
         let watched = exec.exit_code.is_none().then(|| whose(Some(&exec.id)));
         let process = watch(poll, exec.pid, exec.pidfd, exec.master, watched)?;
-        let revived =
-            Exec { process, program: exec.program, starting: None, failure: None, exit_code: exec.exit_code };
+        let revived = Exec {
+            process,
+            program: exec.program,
+            starting: None,
+            failure: None,
+            exit_code: exec.exit_code,
+            foreign: None,
+        };
         execs.insert(exec.id, revived);
     }
     let group = match &record.plan.cgroup {
@@ -296,6 +305,8 @@ fn revive(carried: CarriedContainer, poll: &mut Poll, next_sink: &mut u64) -> io
         start_failed: record.start_failed,
         adopted: carried.adopted,
         waits_for_reaping: false,
+        hooks: Progress::past(),
+        foreign: record.foreign.map(Foreign::new),
         deleting: None,
     })
 }

@@ -95,6 +95,7 @@ impl World {
             stdin: false,
             stdin_once: false,
             oom_watch: true,
+            bundle: None,
         }
     }
 
@@ -224,6 +225,7 @@ pub(crate) fn exec(id: &str, exec_id: &str, args: &[&str]) -> ExecRequest {
         caps: None,
         tty: None,
         stdin: false,
+        process: None,
     }
 }
 

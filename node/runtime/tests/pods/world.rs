@@ -58,6 +58,26 @@ fn daemon_exe() -> PathBuf {
     exe
 }
 
+/// An image of three layers that declares a volume.
+pub(crate) const DATA: &str = "example.test/data:1";
+
+fn data_image(path: &Path) {
+    let busybox = std::fs::read("/bin/busybox").expect("busybox-static is installed");
+    let mut first = LayerBuilder::new().dir("bin", 0o755).file("bin/busybox", busybox, 0o755);
+    for applet in ["sh", "sleep", "cat", "echo", "ls"] {
+        first = first.hard_link(&format!("bin/{applet}"), "bin/busybox");
+    }
+    let first = first.dir("dir", 0o755).dir("dir/deep", 0o755).file("dir/deep/one", "first\n", 0o644);
+    let first = first.file("dir/gone", "never seen\n", 0o644).dir("declared", 0o1777);
+    let second = LayerBuilder::new().dir("dir", 0o755).dir("dir/deep", 0o755);
+    let second = second.file("dir/deep/two", "second\n", 0o644).file("declared/kept", "copied\n", 0o644);
+    let third = LayerBuilder::new().dir("dir", 0o755).file("dir/.wh.gone", "", 0o644);
+    let third = third.symlink("dir/out", "../../../../../../etc");
+    let built =
+        ImageBuilder::new().layer(&first).layer(&second).layer(&third).volumes(&["/declared", "/fresh"]);
+    built.cmd(&["sh", "-c", "sleep 1000"]).build().write_oci_archive(path, DATA).unwrap();
+}
+
 fn image(path: &Path) {
     let busybox = std::fs::read("/bin/busybox").expect("busybox-static is installed");
     let mut layer = LayerBuilder::new().dir("bin", 0o755).file("bin/busybox", busybox, 0o755);
@@ -83,18 +103,24 @@ impl World {
         std::fs::create_dir_all(&dir).unwrap();
         let archive = keep.path().join("image.tar");
         image(&archive);
+        let data = keep.path().join("data.tar");
+        data_image(&data);
         let netns = isolated();
         let cri = RuntimeServiceClient::new(podwire_wire::unix::channel(dir.join("cri.sock")));
         let mut world = World { dir, cri, name, netns, daemon: None, _keep: keep };
-        world.start(Some(&archive)).await;
+        world.start_with(&[&archive, &data]).await;
         world
     }
 
     /// Starts the daemon and waits until it answers.
     pub(crate) async fn start(&mut self, archive: Option<&Path>) {
+        self.start_with(&archive.into_iter().collect::<Vec<_>>()).await;
+    }
+
+    async fn start_with(&mut self, archives: &[&Path]) {
         let log = std::fs::File::options().create(true).append(true).open(self.dir.join("log")).unwrap();
         let mut command = Command::new(daemon_exe());
-        command.arg(&self.dir).args(archive).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command.arg(&self.dir).args(archives).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         self.daemon = Some(self.netns.run(|| command.spawn()).unwrap().unwrap());
         let deadline = Instant::now() + Duration::from_secs(30);
         while self.cri.clone().version(cri::VersionRequest::default()).await.is_err() {
