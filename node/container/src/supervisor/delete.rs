@@ -87,6 +87,10 @@ impl Server {
     /// Takes back a container that could not be created; the caller hears why when it is gone.
     pub(super) fn abandon(&mut self, id: &str, reply: Reply, verdict: Refusal) {
         let Some(container) = self.containers.get_mut(id) else { return };
+        if container.deleting.is_some() {
+            // The first reason is the one to be told.
+            return;
+        }
         // Ignored: it is gone already, which is what we want.
         container.process.signal(libc::SIGKILL).ok();
         container.deleting = Some(Deleting { replies: vec![reply], tries: 0, verdict: Some(verdict) });
