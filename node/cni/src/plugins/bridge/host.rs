@@ -260,15 +260,18 @@ fn check_gateways(
     if !conf.is_gateway {
         return Ok(());
     }
-    let found = socket.addresses(bridge.index)?;
+    let (mut name, mut index) = (conf.bridge.clone(), bridge.index);
+    if let Some(vlan) = conf.vlan_gateway() {
+        let link = socket.link(LinkRef::Name(&vlan))?;
+        index = link.ok_or_else(|| CniError::internal(format!("gateway {vlan} not found")))?.index;
+        name = vlan;
+    }
+    let found = socket.addresses(index)?;
     for ip in &result.ips {
         if let Some(gateway) =
             ip.gateway.filter(|gateway| !found.iter().any(|address| address.net.addr() == *gateway))
         {
-            return Err(CniError::internal(format!(
-                "bridge {} lacks the gateway's address {gateway}",
-                conf.bridge
-            )));
+            return Err(CniError::internal(format!("bridge {name} lacks the gateway's address {gateway}")));
         }
     }
     Ok(())
