@@ -2,6 +2,9 @@
 #![cfg(feature = "vm")]
 #![allow(clippy::print_stdout, reason = "the machine is watched through what is printed")]
 
+#[path = "vm/cni.rs"]
+mod cni;
+
 use std::{
     fs,
     io::Write,
