@@ -116,10 +116,12 @@ impl Pki {
         self.issue(user, groups, &[], Usage::Client)
     }
 
-    /// A serving certificate for host names and addresses; the first one is its common name.
+    /// A serving certificate for host names and addresses.
+    ///
+    /// Its subject must differ from the authority's: OpenSSL takes a certificate whose subject is its issuer for
+    /// a self-signed one and refuses it.
     pub fn issue_server(&self, sans: &[String]) -> Result<KeyCert, PkiError> {
-        let name = sans.first().map_or("podwire", String::as_str);
-        self.issue(name, &[], sans, Usage::Server)
+        self.issue("kube-apiserver", &[], sans, Usage::Server)
     }
 
     /// The serving certificate of a node's kubelet.
@@ -254,7 +256,7 @@ fn is_good(cert_pem: &str, sans: &[String], now: SystemTime) -> bool {
     let ends = cert.validity().not_after.timestamp();
     let soon =
         (now + LEAF_LIFE / 3).duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    if u64::try_from(ends).unwrap_or(0) <= soon {
+    if u64::try_from(ends).unwrap_or(0) <= soon || cert.subject() == cert.issuer() {
         return false;
     }
     let Ok(names) = cert.subject_alternative_name() else { return false };
@@ -291,6 +293,18 @@ mod tests {
             let mode = std::fs::metadata(dir.path().join(file)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{file}");
         }
+    }
+
+    #[test]
+    fn a_serving_certificate_does_not_look_self_signed() {
+        let dir = tempfile::tempdir().unwrap();
+        let pki = Pki::open(dir.path()).unwrap();
+        let made = pki.issue_server(&["kubernetes".to_owned(), "localhost".to_owned()]).unwrap();
+        let (_, pem) = x509_parser::pem::parse_x509_pem(made.cert_pem.as_bytes()).unwrap();
+        let cert = pem.parse_x509().unwrap();
+        assert_ne!(cert.subject(), cert.issuer());
+        // One that does is not kept.
+        assert!(!is_good(pki.ca_pem(), &[], SystemTime::now()));
     }
 
     #[test]
