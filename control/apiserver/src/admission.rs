@@ -29,7 +29,25 @@ pub(crate) async fn create(
     if kind.is("", "Service") {
         core.services.assign(core, object)?;
     }
+    if kind.is("certificates.k8s.io", "CertificateSigningRequest") {
+        sign_with_requester(identity, object);
+    }
     Ok(())
+}
+
+/// Writes down who asks for a certificate; what the client says about that counts for nothing.
+fn sign_with_requester(identity: &Identity, object: &mut Value) {
+    let Some(spec) = object["spec"].as_object_mut() else { return };
+    spec.insert("username".into(), identity.user.as_str().into());
+    spec.insert("groups".into(), identity.groups.clone().into());
+    spec.remove("uid");
+    spec.remove("extra");
+    if !identity.uid.is_empty() {
+        spec.insert("uid".into(), identity.uid.as_str().into());
+    }
+    if !identity.extra.is_empty() {
+        spec.insert("extra".into(), serde_json::json!(identity.extra));
+    }
 }
 
 /// Completes an object whose uid is known, just before it is validated.

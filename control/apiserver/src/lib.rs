@@ -20,6 +20,7 @@ mod extract;
 mod handler;
 pub mod hostile;
 mod identity;
+mod impersonate;
 mod negotiate;
 pub mod pki;
 mod query;

@@ -20,6 +20,7 @@ use crate::body::{Body, BoxError, Response};
 use crate::core::Core;
 use crate::handler::{self, Call};
 use crate::identity::Identity;
+use crate::impersonate;
 use crate::query::Query;
 use crate::request::RequestInfo;
 use crate::status::{ApiError, Result};
@@ -70,6 +71,7 @@ impl ApiService {
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
         let known = parts.extensions.remove::<Arc<Identity>>();
         let identity = authn::identify(&self.core, known, &parts.headers).await?;
+        let identity = impersonate::resolve(&self.core, identity, &parts.headers)?;
         authz::check(&self.core, &identity, &info)?;
         tracing::debug!(user = %identity.user, verb = info.verb, path = %info.path, "request");
         let upgrade = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();

@@ -25,6 +25,19 @@ pub(crate) fn allows(core: &Core, identity: &Identity, info: &RequestInfo) -> bo
     })
 }
 
+/// Every rule that a binding gives `identity` in a namespace.
+pub(crate) fn rules(core: &Core, identity: &Identity, namespace: &str) -> Vec<Value> {
+    let everywhere = bindings(core, "clusterrolebindings", "");
+    let here = if namespace.is_empty() { Vec::new() } else { bindings(core, "rolebindings", namespace) };
+    let mine = everywhere.iter().chain(&here).filter(|binding| concerns(binding, identity));
+    mine.filter_map(|binding| match rules_of(core, binding, namespace) {
+        Value::Array(rules) => Some(rules),
+        _ => None,
+    })
+    .flatten()
+    .collect()
+}
+
 fn bindings(core: &Core, resource: &str, namespace: &str) -> Vec<Value> {
     let kind = kind(resource);
     let prefix = match namespace {

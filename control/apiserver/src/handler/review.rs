@@ -28,7 +28,7 @@ pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
         "SubjectAccessReview" | "LocalSubjectAccessReview" => {
             access(call, &subject(&review["spec"]), &review["spec"])
         }
-        "SelfSubjectRulesReview" => rules(&call.identity),
+        "SelfSubjectRulesReview" => rules(call, &review["spec"]),
         _ => return Err(ApiError::method_not_allowed()),
     };
     if call.kind.kind == "SelfSubjectReview" {
@@ -128,6 +128,12 @@ fn verb(text: &str) -> &'static str {
         "head",
         "post",
         "put",
+        "impersonate",
+        "bind",
+        "escalate",
+        "approve",
+        "sign",
+        "use",
         "*",
     ];
     KNOWN.iter().find(|known| **known == text).copied().unwrap_or("unknown")
@@ -161,7 +167,8 @@ fn access(call: &Call, identity: &Identity, spec: &Value) -> Value {
     json!({"allowed": authz::permitted(&call.core, identity, &info)})
 }
 
-fn rules(identity: &Identity) -> Value {
+fn rules(call: &Call, spec: &Value) -> Value {
+    let identity = &call.identity;
     let own = json!({
         "verbs": ["create"], "apiGroups": ["authorization.k8s.io"],
         "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
@@ -171,6 +178,10 @@ fn rules(identity: &Identity) -> Value {
     if identity.is_in("system:masters") {
         resources.push(json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
         paths.push(json!({"verbs": ["*"], "nonResourceURLs": ["*"]}));
+    }
+    let namespace = spec["namespace"].as_str().unwrap_or_default();
+    for rule in authz::rbac::rules(&call.core, identity, namespace) {
+        if rule["nonResourceURLs"].is_array() { paths.push(rule) } else { resources.push(rule) }
     }
     json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false})
 }

@@ -1,0 +1,143 @@
+//! Asking in another's name: the `Impersonate-*` headers, and the right to use each of them.
+//!
+//! Every name is checked as the verb `impersonate` on a resource that stands for it: users, groups and service
+//! accounts of the core group, uids and user extras of authentication.k8s.io.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, StatusCode};
+
+use crate::authz;
+use crate::core::Core;
+use crate::identity::{ANONYMOUS, Identity, UNAUTHENTICATED};
+use crate::query::unescape;
+use crate::request::{RequestInfo, ResourceInfo};
+use crate::status::{ApiError, Result};
+
+const EXTRA: &str = "impersonate-extra-";
+
+/// The identity that the request is made with: the caller's own, or the one it asks for and may use.
+pub(crate) fn resolve(core: &Core, caller: Arc<Identity>, headers: &HeaderMap) -> Result<Arc<Identity>> {
+    let Some((wanted, needed)) = wish(headers)? else { return Ok(caller) };
+    for resource in needed {
+        let info = RequestInfo { path: String::new(), verb: "impersonate", resource: Some(resource) };
+        authz::check(core, &caller, &info)?;
+    }
+    tracing::debug!(user = %caller.user, as_user = %wanted.user, "impersonating");
+    Ok(Arc::new(wanted))
+}
+
+/// Who is asked for, and what the caller must be allowed to impersonate for it.
+fn wish(headers: &HeaderMap) -> Result<Option<(Identity, Vec<ResourceInfo>)>> {
+    let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
+    let one = |name: &str| headers.get(name).map(text).unwrap_or_default();
+    let user = one("impersonate-user");
+    let uid = one("impersonate-uid");
+    let groups: Vec<String> = headers.get_all("impersonate-group").iter().map(text).collect();
+    let mut needed = Vec::new();
+    if user.is_empty() {
+        let others = headers.keys().any(|name| name.as_str().starts_with("impersonate-"));
+        return if others {
+            let message = "Internal error occurred: requested impersonation without impersonating a user";
+            Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message))
+        } else {
+            Ok(None)
+        };
+    }
+    let account = user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
+    needed.push(match account {
+        Some((namespace, name)) => {
+            ResourceInfo { namespace: namespace.into(), ..named("", "serviceaccounts", name) }
+        }
+        None => named("", "users", &user),
+    });
+    needed.extend(groups.iter().map(|group| named("", "groups", group)));
+    let mut wanted = Identity { user, groups, uid, extra: std::collections::BTreeMap::new() };
+    for name in headers.keys() {
+        let Some(key) = name.as_str().strip_prefix(EXTRA) else { continue };
+        let key = unescape(key, false);
+        for value in headers.get_all(name).iter().map(text) {
+            let resource = named("authentication.k8s.io", "userextras", &value);
+            needed.push(ResourceInfo { subresource: key.clone(), ..resource });
+            wanted.extra.entry(key.clone()).or_default().push(value);
+        }
+    }
+    if !wanted.uid.is_empty() {
+        needed.push(named("authentication.k8s.io", "uids", &wanted.uid));
+    }
+    if let (true, Some((namespace, _))) = (wanted.groups.is_empty(), account_of(&wanted.user)) {
+        wanted.groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
+    }
+    if wanted.user != ANONYMOUS {
+        return Ok(Some((wanted.authenticated(), needed)));
+    }
+    if !wanted.is_in(UNAUTHENTICATED) {
+        wanted.groups.push(UNAUTHENTICATED.into());
+    }
+    Ok(Some((wanted, needed)))
+}
+
+fn account_of(user: &str) -> Option<(&str, &str)> {
+    user.strip_prefix("system:serviceaccount:")?.split_once(':')
+}
+
+fn named(group: &str, resource: &str, name: &str) -> ResourceInfo {
+    ResourceInfo {
+        group: group.into(),
+        version: "v1".into(),
+        resource: resource.into(),
+        name: name.into(),
+        ..ResourceInfo::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in pairs {
+            map.append(*name, http::HeaderValue::from_static(value));
+        }
+        map
+    }
+
+    #[test]
+    fn each_header_becomes_a_part_of_the_identity_and_a_right_to_have() {
+        let (wanted, needed) = wish(&headers(&[
+            ("impersonate-user", "ann"),
+            ("impersonate-group", "devs"),
+            ("impersonate-group", "ops"),
+            ("impersonate-extra-example.org%2fscope", "all"),
+            ("impersonate-uid", "u1"),
+        ]))
+        .unwrap()
+        .unwrap();
+        assert_eq!(wanted.groups, ["devs", "ops", "system:authenticated"]);
+        assert_eq!(wanted.extra["example.org/scope"], ["all"]);
+        let shown: Vec<String> =
+            needed.iter().map(|r| format!("{}/{}/{}", r.resource, r.subresource, r.name)).collect();
+        assert_eq!(
+            shown,
+            ["users//ann", "groups//devs", "groups//ops", "userextras/example.org/scope/all", "uids//u1"]
+        );
+    }
+
+    #[test]
+    fn a_service_account_brings_its_groups() {
+        let (wanted, needed) =
+            wish(&headers(&[("impersonate-user", "system:serviceaccount:ns:robot")])).unwrap().unwrap();
+        assert_eq!(
+            wanted.groups,
+            ["system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"]
+        );
+        assert_eq!((needed[0].namespace.as_str(), needed[0].name.as_str()), ("ns", "robot"));
+    }
+
+    #[test]
+    fn groups_without_a_user_are_an_error_and_no_header_is_nothing() {
+        assert!(wish(&headers(&[("impersonate-group", "g")])).is_err());
+        assert!(wish(&HeaderMap::new()).unwrap().is_none());
+    }
+}
