@@ -2,6 +2,7 @@
 //!
 //! There are no descriptions: those of Kubernetes are its own text.
 
+mod gnostic;
 mod paths;
 mod schemas;
 
@@ -61,6 +62,11 @@ pub fn v2() -> Value {
         "paths": all_paths,
         "definitions": schemas.finish(),
     })
+}
+
+/// `GET /openapi/v2` in protobuf.
+pub fn v2_protobuf() -> Vec<u8> {
+    gnostic::document(&v2())
 }
 
 /// A value that changes whenever the table does, so that clients may cache documents forever.

@@ -1,7 +1,7 @@
 //! Kubernetes' protobuf encoding: the `k8s\0` envelope and a transcoder between messages and JSON values.
 
 mod read;
-mod wire;
+pub(crate) mod wire;
 mod write;
 
 use serde_json::{Map, Value};

@@ -2,7 +2,7 @@
 
 use super::ProtobufError;
 
-pub(super) fn varint(mut value: u64, out: &mut Vec<u8>) {
+pub(crate) fn varint(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
         out.push(u8::try_from(value & 0x7f).unwrap_or_default() | 0x80);
         value >>= 7;
@@ -10,25 +10,25 @@ pub(super) fn varint(mut value: u64, out: &mut Vec<u8>) {
     out.push(u8::try_from(value).unwrap_or_default());
 }
 
-pub(super) fn number(field: u32, value: u64, out: &mut Vec<u8>) {
+pub(crate) fn number(field: u32, value: u64, out: &mut Vec<u8>) {
     varint(u64::from(field) << 3, out);
     varint(value, out);
 }
 
-pub(super) fn bytes(field: u32, value: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn bytes(field: u32, value: &[u8], out: &mut Vec<u8>) {
     varint(u64::from(field) << 3 | 2, out);
     varint(value.len() as u64, out);
     out.extend_from_slice(value);
 }
 
-pub(super) fn double(field: u32, value: f64, out: &mut Vec<u8>) {
+pub(crate) fn double(field: u32, value: f64, out: &mut Vec<u8>) {
     varint(u64::from(field) << 3 | 1, out);
     out.extend_from_slice(&value.to_le_bytes());
 }
 
 /// A field's payload.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Payload<'a> {
+pub(crate) enum Payload<'a> {
     Varint(u64),
     Fixed64(u64),
     Fixed32(u32),
@@ -36,7 +36,7 @@ pub(super) enum Payload<'a> {
 }
 
 impl Payload<'_> {
-    pub(super) fn wire_type(self) -> u8 {
+    pub(crate) fn wire_type(self) -> u8 {
         match self {
             Payload::Varint(_) => 0,
             Payload::Fixed64(_) => 1,
@@ -47,20 +47,20 @@ impl Payload<'_> {
 }
 
 /// Reads fields one after another.
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
         Reader { rest: bytes }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    pub(super) fn varint(&mut self) -> Result<u64, ProtobufError> {
+    pub(crate) fn varint(&mut self) -> Result<u64, ProtobufError> {
         let mut value = 0u64;
         for (i, byte) in self.rest.iter().enumerate().take(10) {
             value |= u64::from(byte & 0x7f) << (7 * i);
@@ -81,7 +81,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next field, none at the end.
-    pub(super) fn field(&mut self) -> Result<Option<(u32, Payload<'a>)>, ProtobufError> {
+    pub(crate) fn field(&mut self) -> Result<Option<(u32, Payload<'a>)>, ProtobufError> {
         if self.rest.is_empty() {
             return Ok(None);
         }

@@ -53,7 +53,9 @@ pub(crate) async fn answer(core: &Core, parts: &http::request::Parts, path: &str
         ["api", version] => optional("", discovery::api_resource_list("", version))?,
         ["apis", group] => optional(group, discovery::api_group(group))?,
         ["apis", group, version] => optional(group, discovery::api_resource_list(group, version))?,
-        ["openapi", "v3"] => cached(headers, path, "application/json", openapi::v3_index),
+        ["openapi", "v3"] => {
+            cached(headers, path, "application/json", || body::to_bytes(&openapi::v3_index()))
+        }
         ["openapi", "v3", "api", version] => schema(headers, path, "", version),
         ["openapi", "v3", "apis", group, version] => schema(headers, path, group, version),
         ["openapi", "v2"] => v2(headers, path)?,
@@ -169,15 +171,22 @@ fn schema(headers: &HeaderMap, path: &str, group: &str, version: &str) -> Respon
     if podwire_api::of_group_version(group, version).next().is_none() {
         return page_not_found();
     }
-    cached(headers, path, "application/json", || openapi::v3(group, version).unwrap_or_else(|| json!({})))
+    cached(headers, path, "application/json", || {
+        body::to_bytes(&openapi::v3(group, version).unwrap_or_else(|| json!({})))
+    })
 }
 
 fn v2(headers: &HeaderMap, path: &str) -> Result<Response> {
+    // Asked for with an @ by older clients, with a dot by newer ones; always answered with the dot.
+    if accepts(headers, "application/com.github.proto-openapi.spec.v2") {
+        let media = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+        return Ok(cached(headers, "/openapi/v2 in protobuf", media, openapi::v2_protobuf));
+    }
     let json = headers.get(header::ACCEPT).is_none() || accepts(headers, "json") || accepts(headers, "*/*");
     if !json {
         return Err(ApiError::not_acceptable("application/json"));
     }
-    Ok(cached(headers, path, "application/json", openapi::v2))
+    Ok(cached(headers, path, "application/json", || body::to_bytes(&openapi::v2())))
 }
 
 /// A document that never changes while the server runs, plain and compressed.
@@ -187,12 +196,12 @@ struct Document {
 }
 
 /// Serves a large constant document, made at its first use.
-fn cached(headers: &HeaderMap, path: &str, media: &'static str, make: impl Fn() -> Value) -> Response {
+fn cached(headers: &HeaderMap, path: &str, media: &'static str, make: impl Fn() -> Vec<u8>) -> Response {
     static DOCUMENTS: OnceLock<Mutex<HashMap<String, Arc<Document>>>> = OnceLock::new();
     let documents = DOCUMENTS.get_or_init(Mutex::default);
     let known = documents.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(path).cloned();
     let document = known.unwrap_or_else(|| {
-        let plain = body::to_bytes(&make());
+        let plain = make();
         let document = Arc::new(Document { gzip: compress(&plain), plain: plain.into() });
         let mut documents = documents.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         documents.insert(path.to_owned(), document.clone());
