@@ -159,6 +159,17 @@ async fn websocket_exec_gives_output_and_exit_code_and_closes_normally() {
 }
 
 #[tokio::test]
+async fn text_messages_carry_bytes_as_binary_ones_do() {
+    let running = Running::start().await;
+    let url = running.exec("read line; echo got $line", IN_OUT);
+    let mut socket = websocket(&url, "v4.channel.k8s.io").await.unwrap();
+    socket.send(Message::Text("\0as Python writes\n".into())).await.unwrap();
+    let (channels, _) = drain(&mut socket).await;
+    assert_eq!(channels[&1], b"got as Python writes\n");
+    running.finish().await;
+}
+
+#[tokio::test]
 async fn v5_clients_can_close_standard_input_and_large_input_comes_back_whole() {
     let running = Running::start().await;
     let mut socket = websocket(&running.exec("cat; echo end", IN_OUT), "v5.channel.k8s.io").await.unwrap();

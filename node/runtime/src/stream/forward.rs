@@ -8,7 +8,6 @@ use futures::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio_tungstenite::tungstenite::protocol::Message;
 
 use super::session::Activity;
 use super::spdy::{self, Connection, Stream};
@@ -189,7 +188,7 @@ where
     drop(to);
     let reading = async {
         while let Some(Ok(message)) = stream.next().await {
-            let Message::Binary(bytes) = message else { continue };
+            let Some(bytes) = websocket::data(message) else { continue };
             let Some(channel) = bytes.first().copied() else { continue };
             if channel % 2 == 0
                 && let Some(input) = inputs.get(usize::from(channel / 2))

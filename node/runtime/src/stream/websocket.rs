@@ -47,7 +47,16 @@ pub(super) enum ClientMessage {
     Other,
 }
 
-/// Decodes one binary message.
+/// The bytes of a message with data. Some clients (Python's) write text messages; the channels do not care.
+pub(super) fn data(message: Message) -> Option<Bytes> {
+    match message {
+        Message::Binary(bytes) => Some(bytes),
+        Message::Text(text) => Some(text.into()),
+        _ => None,
+    }
+}
+
+/// Decodes one message with data.
 pub(super) fn decode(message: &Bytes) -> ClientMessage {
     match message.first() {
         Some(&STDIN) => ClientMessage::Stdin(message.slice(1..)),
@@ -142,11 +151,10 @@ async fn read<S: AsyncRead + AsyncWrite + Unpin>(
 ) {
     let mut sizes = BytesMut::new();
     while let Some(Ok(message)) = stream.next().await {
-        let bytes = match message {
-            Message::Binary(bytes) => bytes,
-            Message::Close(_) => return,
-            _ => continue,
-        };
+        if message.is_close() {
+            return;
+        }
+        let Some(bytes) = data(message) else { continue };
         let message = match decode(&bytes) {
             ClientMessage::Stdin(bytes) => vec![FromClient::Stdin(bytes)],
             ClientMessage::StdinClosed => vec![FromClient::StdinClosed],
