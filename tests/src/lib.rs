@@ -1,1 +1,3 @@
-//! Whole-binary tests live in tests/tests; this library is empty on purpose.
+//! What the whole-binary tests in tests/tests share.
+
+pub mod world;

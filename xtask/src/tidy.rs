@@ -34,7 +34,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("podwire-cni", &["podwire-cni-lib"]),
     ("podwire-testkit", &["podwire-linux"]),
     ("podwire-bench", &["podwire-testkit", "podwire-cni-lib", "podwire-linux", "podwire-wire"]),
-    ("podwire-tests", &[]),
+    ("podwire-tests", &["podwire-image", "podwire-testkit"]),
     ("xtask", &["podwire-testkit"]),
 ];
 
