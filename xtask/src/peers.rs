@@ -90,7 +90,12 @@ const PROGRAMS: &[Program] = &[
     go("nri-plugin", "nri-plugin", "podwire.invalid/peers/nri-plugin"),
     go("dranet", "dranet", "sigs.k8s.io/dranet/cmd/dranet"),
     go("helm", "helm", "helm.sh/helm/v4/cmd/helm"),
+    go("informer", "informer", "podwire.invalid/peers/informer"),
+    go("manager", "manager", "podwire.invalid/peers/manager"),
 ];
+
+/// The Python client: an environment of its own with what `tests/peers/python/requirements.txt` pins.
+const PYTHON: &str = "python";
 
 /// Builds what `words` name (nothing: everything; `smoke`: the quick ones) into `folder`.
 pub fn run(root: &Path, folder: &Path, words: &[&str]) -> Result<()> {
@@ -107,12 +112,38 @@ pub fn run(root: &Path, folder: &Path, words: &[&str]) -> Result<()> {
             names => names.iter().any(|name| program.name == *name || program.module == *name),
         })
         .collect();
-    if chosen.is_empty() {
+    let with_python = words.is_empty() || words.contains(&PYTHON);
+    if chosen.is_empty() && !with_python {
         bail!("no peer is called {words:?}");
     }
     fs::create_dir_all(folder.join("cni"))?;
     for program in chosen {
         build(root, folder, program).with_context(|| format!("build peer {}", program.name))?;
+    }
+    if with_python {
+        python(root, folder).context("make the environment of the Python client")?;
+    }
+    Ok(())
+}
+
+fn python(root: &Path, folder: &Path) -> Result<()> {
+    let pins = root.join("tests/peers/python/requirements.txt");
+    let (place, stamp) = (folder.join(PYTHON), folder.join("python.stamp"));
+    let wanted = fs::read_to_string(&pins)?;
+    if place.exists() && fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
+        return Ok(());
+    }
+    println!("peers: installing the Python client ...");
+    succeed(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&place))?;
+    succeed(Command::new(place.join("bin/pip")).args(["install", "--quiet", "--requirement"]).arg(&pins))?;
+    fs::write(stamp, wanted)?;
+    Ok(())
+}
+
+fn succeed(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("run {:?}", command.get_program()))?;
+    if !status.success() {
+        bail!("{:?} ended with {status}", command.get_program());
     }
     Ok(())
 }
@@ -121,8 +152,12 @@ fn build(root: &Path, folder: &Path, program: &Program) -> Result<()> {
     let module = root.join("tests/peers").join(program.module);
     let target = folder.join(program.name);
     let stamp = folder.join(format!("{}.stamp", program.name));
-    let wanted =
+    let mut wanted =
         format!("{}\n{}\n{}", program.tags, program.ldflags, fs::read_to_string(module.join("go.sum"))?);
+    // Programs of our own are built anew when they were edited.
+    if let Ok(source) = fs::read_to_string(module.join("main.go")) {
+        wanted.push_str(&source);
+    }
     if target.exists() && fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
         return Ok(());
     }
