@@ -68,7 +68,7 @@ impl Machine {
             .arg(&self.initramfs)
             .arg("-append")
             .arg(format!(
-                "console=ttyS0 quiet panic=-1 loglevel=3 cgroup_no_v1=all podwire.tests={}",
+                "console=ttyS0 quiet panic=-1 no_timer_check loglevel=3 cgroup_no_v1=all podwire.tests={}",
                 tests.join(",")
             ))
             .stdin(Stdio::null())
