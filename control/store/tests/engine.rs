@@ -48,6 +48,38 @@ async fn next_revisions(watch: &mut WatchStream, count: usize) -> Vec<Revision> 
 }
 
 #[tokio::test]
+async fn room_made_in_the_log_is_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let large = "x".repeat(100_000);
+    for number in 0..20 {
+        committed(&store, &format!("/k{number}"), Guard::Absent, put(&large)).await;
+    }
+    let (all, revision) = (contents(&store).await, store.revision().await.unwrap());
+    // What a power cut would leave: the files as they are while the store is open.
+    let copy = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(dir.path()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+        }
+    }
+    let zeros = |dir: &Path| {
+        let logs =
+            fs::read_dir(dir).unwrap().map(|entry| fs::read(entry.unwrap().path()).unwrap_or_default());
+        logs.map(|log| log.iter().rev().take_while(|byte| **byte == 0).count()).max().unwrap()
+    };
+    assert!(zeros(copy.path()) > 100_000, "there is room to overwrite");
+    let again = open(copy.path());
+    assert_eq!(contents(&again).await, all);
+    assert_eq!(again.revision().await.unwrap(), revision, "nothing was torn, so no revision is burnt");
+    committed(&again, "/next", Guard::Absent, put("a")).await;
+    again.close().await;
+    store.close().await;
+    assert!(zeros(dir.path()) < 100_000, "room is given back at the end");
+}
+
+#[tokio::test]
 async fn guards_decide_who_wins() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());

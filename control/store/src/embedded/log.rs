@@ -10,6 +10,10 @@ use super::files::{Draft, segment_path};
 use super::record::{Change, HEADER_LEN, Header, LOG_MAGIC, encode_frame};
 use crate::{Revision, StoreError};
 
+/// Room is made in steps of this size, once a segment has grown as large: a sync that need not record a new length
+/// does not wait for the journal of the file system, which carries everybody's writes.
+const ROOM: u64 = 1 << 20;
+
 /// The segment that is being written.
 pub(crate) struct Log {
     dir: PathBuf,
@@ -18,6 +22,8 @@ pub(crate) struct Log {
     segment: u64,
     /// Everything before this offset is durable.
     end: u64,
+    /// The length of the file; zeros lie between `end` and here.
+    room: u64,
     /// Set once the durability of something already written is unknown.
     poison: Option<StoreError>,
     frame: Vec<u8>,
@@ -50,7 +56,7 @@ impl Log {
     }
 
     fn at(dir: &Path, path: PathBuf, file: File, segment: u64, end: u64) -> Self {
-        Self { dir: dir.into(), path, file, segment, end, poison: None, frame: Vec::new() }
+        Self { dir: dir.into(), path, file, segment, end, room: end, poison: None, frame: Vec::new() }
     }
 
     /// The number of this segment.
@@ -68,8 +74,31 @@ impl Log {
         if let Some(poison) = &self.poison {
             return Err(poison.clone());
         }
+        self.trim();
         *self = Self::create(&self.dir, self.segment + 1, last)?;
         Ok(())
+    }
+
+    /// Gives back the room that is not needed.
+    pub(crate) fn trim(&mut self) {
+        if self.room > self.end && self.file.set_len(self.end).is_ok() {
+            self.room = self.end;
+        }
+    }
+
+    /// Makes room behind the frame that is about to be synced, so that the next ones overwrite zeros.
+    fn make_room(&mut self, end: u64) {
+        if end <= self.room {
+            return;
+        }
+        self.room = end;
+        if end >= ROOM {
+            let zeros = vec![0; usize::try_from(ROOM).unwrap_or_default()];
+            // Ignored: without room the next sync records a new length, which only takes longer.
+            if self.file.write_all_at(&zeros, end).is_ok() {
+                self.room = end + ROOM;
+            }
+        }
     }
 
     /// Appends `changes` as one frame and returns when it is durable.
@@ -84,6 +113,7 @@ impl Log {
         if let Err(error) = self.file.write_all_at(&self.frame, self.end) {
             return Err(self.take_back(error));
         }
+        self.make_room(self.end + self.frame.len() as u64);
         if let Err(error) = self.file.sync_data() {
             return Err(self.poisoned(error));
         }
@@ -98,6 +128,7 @@ impl Log {
         if let Err(truncate) = self.file.set_len(self.end) {
             return self.poisoned(truncate);
         }
+        self.room = self.end;
         match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
                 StoreError::Full { path: self.path.clone(), source: Arc::new(error) }

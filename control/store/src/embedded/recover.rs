@@ -1,7 +1,7 @@
 //! From the files of a directory to the state they describe: newest snapshot, then the log behind it.
 //!
 //! Only the end of the last segment may be damaged (a crash in the middle of a write that nobody was
-//! told about); it is cut off and its revisions are never given out again. Damage anywhere else is an
+//! told about, or zeros that were made room with); it is cut off and its revisions are never given out again. Damage anywhere else is an
 //! error that names the file and the offset.
 
 use std::path::Path;
@@ -143,6 +143,10 @@ fn read_segment(dir: &Path, segment: u64, last: &mut Option<Revision>) -> Result
     let (mut changes, mut offset, mut reached) = (Vec::new(), HEADER_LEN, header.revision);
     while offset < file.len() {
         let Some((frame, end)) = decode_frame(&file, offset) else {
+            // Room that was made and not used yet: nothing was ever written there.
+            if file[offset..].iter().all(|byte| *byte == 0) {
+                break;
+            }
             if sound_frame_behind(&file, offset) {
                 return Err(StoreError::corrupt(
                     path,

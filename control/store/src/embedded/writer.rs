@@ -133,8 +133,9 @@ impl Writer {
     }
 
     fn finish(self) {
-        let Self { shared, snapshotting, inbox, lock, .. } = self;
+        let Self { shared, snapshotting, inbox, lock, mut log, .. } = self;
         drop(inbox);
+        log.trim();
         if let Some(Snapshotting { thread, stop }) = snapshotting {
             stop.store(true, Ordering::Relaxed);
             // Ignored: an abandoned snapshot leaves only a file that the next open removes.
