@@ -1,7 +1,8 @@
 //! The one body type that every response has, whoever asks: a socket or a client in this process.
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::body::Frame;
 
 /// An error of a body that could not be carried to its end.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -25,6 +26,23 @@ pub(crate) fn respond(code: http::StatusCode, media: &'static str, body: impl In
     let mut response = http::Response::new(full(body));
     *response.status_mut() = code;
     response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(media));
+    response
+}
+
+/// Builds a response whose body is made piece by piece; one that is a single piece is sent with its length.
+pub(crate) fn respond_pieces(
+    code: http::StatusCode,
+    media: &'static str,
+    pieces: impl Iterator<Item = Bytes> + Send + 'static,
+) -> Response {
+    let mut pieces = pieces.peekable();
+    let first = pieces.next().unwrap_or_default();
+    if pieces.peek().is_none() {
+        return respond(code, media, first);
+    }
+    let frames = std::iter::once(first).chain(pieces).map(|piece| Ok(Frame::data(piece)));
+    let mut response = respond(code, media, Bytes::new());
+    *response.body_mut() = StreamBody::new(futures::stream::iter(frames)).boxed_unsync();
     response
 }
 

@@ -51,6 +51,8 @@ pub(crate) fn encode(object: &Value) -> Bytes {
         }
     }
     out.push(b'}');
+    // Kept for as long as the object lives: what the buffer has too much would be kept as well.
+    out.shrink_to_fit();
     out.into()
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use podwire_api::Kind;
 use podwire_api::protobuf;
@@ -11,12 +11,15 @@ use serde_json::{Map, Value, json};
 
 use super::page::{Page, encode_token};
 use super::{Call, render};
-use crate::body::{Response, respond};
+use crate::body::{Response, respond, respond_pieces};
 use crate::cache::{Entry, Scope};
 use crate::codec;
 use crate::core;
 use crate::negotiate::{Encoding, PROTOBUF, Representation, Shape};
 use crate::status::{ApiError, Result};
+
+/// Lists are written in pieces of about this size.
+const PIECE: usize = 64 << 10;
 
 /// What upstream says about a page whose revision is forgotten.
 const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. \
@@ -107,7 +110,7 @@ pub(crate) async fn list(call: &mut Call) -> Result<Response> {
     let selection = Selection::read(call)?;
     let page = Page::read(call)?;
     let listed = read_page(call, &selection, &page).await?;
-    render_list(call, rep, &listed)
+    render_list(call, rep, listed)
 }
 
 async fn read_page(call: &Call, selection: &Selection, page: &Page) -> Result<Listed> {
@@ -205,7 +208,7 @@ async fn at_revision(
     }
 }
 
-fn render_list(call: &Call, rep: Representation, listed: &Listed) -> Result<Response> {
+fn render_list(call: &Call, rep: Representation, listed: Listed) -> Result<Response> {
     let mut metadata = Map::new();
     metadata.insert("resourceVersion".into(), listed.revision.to_string().into());
     if let Some(token) = &listed.token {
@@ -218,7 +221,8 @@ fn render_list(call: &Call, rep: Representation, listed: &Listed) -> Result<Resp
     let kind = call.kind;
     match (rep.shape, rep.encoding) {
         (Shape::Object, Encoding::Json) if !rep.pretty && !core::is_converted(kind) => {
-            Ok(respond(StatusCode::OK, "application/json", plain_list(kind, &metadata, listed)))
+            let pieces = plain_list(kind, &metadata, listed);
+            Ok(respond_pieces(StatusCode::OK, "application/json", pieces))
         }
         (Shape::Object, Encoding::Protobuf) => {
             let items: Vec<Vec<u8>> = listed
@@ -230,7 +234,7 @@ fn render_list(call: &Call, rep: Representation, listed: &Listed) -> Result<Resp
             Ok(respond(StatusCode::OK, PROTOBUF, bytes))
         }
         (shape, _) => {
-            let value = shaped_list(call, shape, metadata, listed);
+            let value = shaped_list(call, shape, metadata, &listed);
             Ok(render::value(StatusCode::OK, rep, kind, &value))
         }
     }
@@ -243,24 +247,35 @@ pub(crate) fn decoded(kind: &Kind, entry: &Entry) -> Value {
     object
 }
 
-/// A list as text: cached bytes one after the other.
-fn plain_list(kind: &Kind, metadata: &Value, listed: &Listed) -> bytes::Bytes {
-    let size: usize = listed.entries.iter().map(|entry| entry.len()).sum();
-    let mut out = BytesMut::with_capacity(size + 256);
+/// A list as text: cached bytes one after the other, in pieces that are made when they are wanted, so that a long list
+/// is on its way before its end is written, and never lies in memory as a whole.
+fn plain_list(kind: &Kind, metadata: &Value, listed: Listed) -> impl Iterator<Item = Bytes> + Send + use<> {
     let head = format!(
         "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{metadata},\"items\":[",
         kind.list_kind,
         kind.api_version()
     );
-    out.extend_from_slice(head.as_bytes());
-    for (at, entry) in listed.entries.iter().enumerate() {
-        if at > 0 {
-            out.extend_from_slice(b",");
+    let mut entries = listed.entries.into_iter().peekable();
+    let mut head = Some(head);
+    std::iter::from_fn(move || {
+        let mut out = BytesMut::with_capacity(PIECE + 4096);
+        if let Some(head) = head.take() {
+            out.extend_from_slice(head.as_bytes());
+        } else {
+            entries.peek()?;
         }
-        codec::write_item(&mut out, entry.revision, &entry.tail);
-    }
-    out.extend_from_slice(b"]}\n");
-    out.freeze()
+        while let Some(entry) = entries.next() {
+            codec::write_item(&mut out, entry.revision, &entry.tail);
+            if entries.peek().is_some() {
+                out.extend_from_slice(b",");
+                if out.len() >= PIECE {
+                    return Some(out.freeze());
+                }
+            }
+        }
+        out.extend_from_slice(b"]}\n");
+        Some(out.freeze())
+    })
 }
 
 fn shaped_list(call: &Call, shape: Shape, metadata: Value, listed: &Listed) -> Value {

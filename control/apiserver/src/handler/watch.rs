@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use podwire_api::protobuf;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::list::{self, Selection};
 use super::{Call, page, render};
@@ -55,6 +57,8 @@ pub(crate) async fn watch(call: &mut Call) -> Result<Response> {
         bookmarks: call.query.flag("allowWatchBookmarks"),
         end: Instant::now() + life,
         next_bookmark: Instant::now() + BOOKMARK_EVERY,
+        timer: Box::pin(sleep_until(Instant::now() + life.min(BOOKMARK_EVERY))),
+        shutdown: Box::pin(call.core.shutdown.clone().cancelled_owned()),
         cursor: 0,
         after: 0,
         initial: VecDeque::new(),
@@ -98,6 +102,11 @@ struct Watcher {
     bookmarks: bool,
     end: Instant,
     next_bookmark: Instant,
+    /// Rings at the end or at the next bookmark; kept, because setting a timer for every change costs more than the
+    /// change itself when there are many watchers.
+    timer: Pin<Box<Sleep>>,
+    /// Kept for the same reason.
+    shutdown: Pin<Box<WaitForCancellationFutureOwned>>,
     cursor: u64,
     /// Changes up to this revision are known to the client.
     after: u64,
@@ -173,16 +182,25 @@ impl Watcher {
             self.after = self.after.max(applied);
             tokio::select! {
                 biased;
-                () = self.core.shutdown.cancelled() => return None,
-                changed = self.news.changed() => changed.ok()?,
-                () = sleep_until(self.end) => {
-                    self.finished = true;
-                    return self.bookmarks.then(|| self.bookmark(self.after, false));
+                () = self.shutdown.as_mut() => return None,
+                changed = self.news.changed() => {
+                    changed.ok()?;
+                    continue;
                 }
-                () = sleep_until(self.next_bookmark), if self.bookmarks => {
-                    self.next_bookmark = Instant::now() + BOOKMARK_EVERY;
-                    return Some(self.bookmark(self.core.caches.applied().min(self.after.max(applied)), false));
-                }
+                () = self.timer.as_mut() => {}
+            }
+            let now = Instant::now();
+            if now >= self.end {
+                self.finished = true;
+                return self.bookmarks.then(|| self.bookmark(self.after, false));
+            }
+            let due = now >= self.next_bookmark;
+            if due {
+                self.next_bookmark = now + BOOKMARK_EVERY;
+            }
+            self.timer.as_mut().reset(self.end.min(self.next_bookmark));
+            if due && self.bookmarks {
+                return Some(self.bookmark(self.core.caches.applied().min(self.after.max(applied)), false));
             }
         }
     }
