@@ -131,6 +131,11 @@ mod tests {
             ),
             (
                 pod(),
+                json!({"spec": {"terminationGracePeriodSeconds": 1.0}}),
+                "json: cannot unmarshal number 1.0 into Go struct field PodSpec.spec.terminationGracePeriodSeconds of type int64",
+            ),
+            (
+                pod(),
                 json!({"spec": {"containers": [{"resources": {"limits": {"cpu": "abc"}}}]}}),
                 "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
             ),

@@ -135,7 +135,10 @@ fn scalar(ty: Type, value: &mut Value) -> Result<bool, TypeError> {
         Type::Bool => value.is_boolean(),
         Type::I32 => integer(value).is_some_and(|n| i32::try_from(n).is_ok()),
         Type::I64 => integer(value).is_some(),
-        Type::F64 => value.is_number(),
+        Type::F64 => {
+            whole_if_possible(value);
+            value.is_number()
+        }
         Type::Bytes => match value.as_str() {
             Some(text) => {
                 bytes(text)?;
@@ -145,7 +148,7 @@ fn scalar(ty: Type, value: &mut Value) -> Result<bool, TypeError> {
         },
         Type::Quantity => quantity(value)?,
         Type::IntOrString => {
-            if !value.is_string() && integer(value).is_none() {
+            if !value.is_string() && integer(value).is_none_or(|n| i32::try_from(n).is_err()) {
                 let found = json_type(value);
                 return Err(TypeError(format!("json: cannot unmarshal {found} into Go value of type int32")));
             }
@@ -161,13 +164,17 @@ fn scalar(ty: Type, value: &mut Value) -> Result<bool, TypeError> {
     })
 }
 
+/// Go reads an integer only from digits: `1.0` is none.
 fn integer(value: &Value) -> Option<i64> {
-    value.as_i64().or_else(|| {
-        value
-            .as_f64()
-            .filter(|f| f.fract() == 0.0 && f.abs() < 9e15)
-            .and_then(|f| format!("{f:.0}").parse().ok())
-    })
+    value.as_i64()
+}
+
+/// Go prints a whole number without a point, so that is how it is kept.
+fn whole_if_possible(value: &mut Value) {
+    let whole = value.as_f64().filter(|f| value.is_f64() && f.fract() == 0.0 && f.abs() < 1e15);
+    if let Some(number) = whole.and_then(|f| format!("{f:.0}").parse::<i64>().ok()) {
+        *value = Value::from(number);
+    }
 }
 
 fn bytes(text: &str) -> Checked {
