@@ -6,12 +6,12 @@ mod client;
 mod servers;
 
 use std::{
-    cell::RefCell,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result};
-use futures::{StreamExt, stream::FuturesUnordered};
+use tokio::task::JoinSet;
 
 use self::{client::Endpoint, servers::Server};
 use crate::{
@@ -167,7 +167,12 @@ fn millis(time: Duration) -> f64 {
 
 async fn namespace(endpoint: &Endpoint, name: &str) -> Result<()> {
     let body = format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{name}"}}}}"#);
-    endpoint.connect().await?.ask(&endpoint.request("POST", "/api/v1/namespaces", &body)).await?;
+    let mut connection = endpoint.connect().await?;
+    connection.ask(&endpoint.request("POST", "/api/v1/namespaces", &body)).await?;
+    // No controller runs beside the servers, and pods want an account.
+    let account = r#"{"metadata":{"name":"default"}}"#;
+    let path = format!("/api/v1/namespaces/{name}/serviceaccounts");
+    connection.ask(&endpoint.request("POST", &path, account)).await?;
     Ok(())
 }
 
@@ -195,31 +200,30 @@ async fn round(
 ) -> Result<Round> {
     let connections = server.endpoint.connect_many(connections).await?;
     // Rendered before the clock starts, newest first because they are taken from the end.
-    let requests: RefCell<Vec<Vec<u8>>> = RefCell::new((0..count).rev().map(request).collect());
-    let times = RefCell::new(Vec::with_capacity(count));
+    let requests: Vec<Vec<u8>> = (0..count).rev().map(request).collect();
+    let requests = Arc::new(Mutex::new(requests));
     let own = Processes::of_pids(&[std::process::id()]);
     let (server_before, own_before) = (server.cpu()?, own.cpu()?);
     let begun = Instant::now();
-    let mut clients: FuturesUnordered<_> = connections
-        .into_iter()
-        .map(|mut connection| {
-            let (requests, times) = (&requests, &times);
-            async move {
-                loop {
-                    let Some(request) = requests.borrow_mut().pop() else { return anyhow::Ok(()) };
-                    let sent = Instant::now();
-                    connection.ask(&request).await?;
-                    times.borrow_mut().push(sent.elapsed());
-                }
+    let mut clients = JoinSet::new();
+    for mut connection in connections {
+        let requests = requests.clone();
+        clients.spawn(async move {
+            let mut times = Vec::new();
+            while let Some(request) = next(&requests) {
+                let sent = Instant::now();
+                connection.ask(&request).await?;
+                times.push(sent.elapsed());
             }
-        })
-        .collect();
-    while let Some(done) = clients.next().await {
-        done?;
+            anyhow::Ok(times)
+        });
+    }
+    let mut times = Vec::with_capacity(count);
+    while let Some(done) = clients.join_next().await {
+        times.extend(done??);
     }
     let took = begun.elapsed();
     let each = |before: Duration, after: Duration| millis(after.saturating_sub(before)) / count as f64;
-    let times = times.borrow();
     Ok(Round {
         rate: count as f64 / took.as_secs_f64(),
         p50: millis(measure::percentile(&times, 50)),
@@ -227,6 +231,10 @@ async fn round(
         cpu: each(server_before, server.cpu()?),
         client: each(own_before, own.cpu()?),
     })
+}
+
+fn next(requests: &Mutex<Vec<Vec<u8>>>) -> Option<Vec<u8>> {
+    requests.lock().unwrap_or_else(PoisonError::into_inner).pop()
 }
 
 /// The median time of a read, repeated on one connection.
@@ -262,18 +270,25 @@ async fn fan_out(endpoint: &Endpoint) -> Result<f64> {
         );
         let post = endpoint.request("POST", "/api/v1/namespaces/few/configmaps", &body);
         let needle = format!("\"{name}\"");
+        let mut hearing = JoinSet::new();
+        for mut watcher in watchers.drain(..) {
+            let needle = needle.clone();
+            hearing.spawn(async move {
+                watcher.hear(needle.as_bytes()).await?;
+                anyhow::Ok((watcher, Instant::now()))
+            });
+        }
+        // All of them listen before anything happens.
+        tokio::time::sleep(Duration::from_millis(20)).await;
         let begun = Instant::now();
-        let writing = connection.ask(&post);
-        let mut hearing: FuturesUnordered<_> =
-            watchers.iter_mut().map(|watcher| watcher.hear(needle.as_bytes())).collect();
-        let hearing = async {
-            while let Some(heard) = hearing.next().await {
-                heard?;
-            }
-            Ok(begun.elapsed())
-        };
-        let (_, took) = tokio::try_join!(writing, hearing)?;
-        samples.push(took);
+        connection.ask(&post).await?;
+        let mut last = begun;
+        while let Some(heard) = hearing.join_next().await {
+            let (watcher, at) = heard??;
+            watchers.push(watcher);
+            last = last.max(at);
+        }
+        samples.push(last - begun);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(millis(measure::percentile(&samples, 50)))

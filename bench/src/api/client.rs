@@ -99,6 +99,7 @@ impl Connection {
     /// Sends a request and waits for the whole answer; its length. Anything but success is an error.
     pub async fn ask(&mut self, request: &[u8]) -> Result<usize> {
         self.stream.write_all(request).await?;
+        self.stream.flush().await?;
         self.buffer.clear();
         let head = loop {
             self.read().await?;
@@ -134,6 +135,7 @@ impl Connection {
     /// Sends the request of a watch and waits for the head of its answer.
     pub async fn watch(&mut self, request: &[u8]) -> Result<()> {
         self.stream.write_all(request).await?;
+        self.stream.flush().await?;
         self.buffer.clear();
         while find(&self.buffer, b"\r\n\r\n").is_none() {
             self.read().await?;
