@@ -254,7 +254,8 @@ pub(crate) async fn stop(core: &Arc<Core>, id: &str) -> Option<Shared<()>> {
 
 async fn stop_once(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpError> {
     let _turn = sandbox.turn.take().await;
-    let arrow = Arrow::cri();
+    // A removal stops once more what is stopped already: nobody asked, nothing happens.
+    let arrow = (!sandbox.state().detached).then(Arrow::cri);
     if sandbox.phase() == SandboxPhase::Creating {
         return Err(OpError::Precondition { why: format!("sandbox {} is still being made", sandbox.id) });
     }
@@ -268,7 +269,9 @@ async fn stop_once(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpErr
         stopped?;
     }
     tear_down(core, sandbox).await?;
-    arrow.over(sandbox, "StopPodSandbox", "");
+    if let Some(arrow) = arrow {
+        arrow.over(sandbox, "StopPodSandbox", "");
+    }
     Ok(())
 }
 

@@ -58,12 +58,25 @@ impl Board<'_> {
         row
     }
 
+    /// Words beside a lane: right of it, or left of it where they would leave the board; cut if they are too long.
+    fn words(&self, row: &mut Vec<char>, lane: usize, words: &[char]) {
+        let width = self.lane * self.names.len();
+        let right = lane + 2;
+        if right + words.len() <= width {
+            put(row, right, words);
+        } else if words.len() < lane {
+            put(row, lane - 1 - words.len(), words);
+        } else {
+            put(row, right, &words[..words.len().min(width.saturating_sub(right))]);
+        }
+    }
+
     fn call(&self, arrow: &Arrow, at: &str, text: &mut String) {
         let from = self.column(&arrow.from);
         if arrow.is_note() {
             let mut row = self.row();
             row[from] = '◆';
-            put(&mut row, from + 2, &arrow.what.chars().collect::<Vec<_>>());
+            self.words(&mut row, from, &arrow.what.chars().collect::<Vec<_>>());
             push_line(text, at, &row);
             return;
         }
@@ -93,7 +106,7 @@ impl Board<'_> {
             push_line(text, at, &row);
         } else {
             let mut above = self.row();
-            put(&mut above, low + 2, &words);
+            self.words(&mut above, low, &words);
             push_line(text, at, &above);
             push_line(text, "", &row);
         }
@@ -128,5 +141,12 @@ mod tests {
         let long = lines.iter().position(|line| line.contains("POST /api")).unwrap();
         assert!(lines[long + 1].contains("─▶"), "{text}");
         assert!(lines.iter().any(|line| line.contains("◀") && line.contains("sandbox 1 (5.0 ms)")), "{text}");
+        let mut late = arrows;
+        late[4].to = "ContainerRuntime".to_owned();
+        late[4].what = "a note that is longer than what is left beside its lane".to_owned();
+        let names = participants(&late);
+        let text = lanes(&late, &names, 22);
+        assert!(text.contains("beside its lane ◆"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 12 + 22 * names.len()), "{text}");
     }
 }
