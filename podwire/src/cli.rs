@@ -17,8 +17,8 @@ use crate::instance::DEFAULT_DATA_DIR;
 #[command(name = "podwire", version, about, arg_required_else_help = true)]
 pub struct Cli {
     /// Log filter, e.g. `info` or `podwire_kubelet=debug`.
-    #[arg(long, global = true, env = "PODWIRE_LOG", default_value = "warn,podwire=info")]
-    pub log: String,
+    #[arg(long, global = true, env = "PODWIRE_LOG")]
+    pub log: Option<String>,
     /// What to do.
     #[command(subcommand)]
     pub verb: Verb,
@@ -470,7 +470,6 @@ pub struct GetArgs {
     #[command(flatten)]
     pub to: Connection,
     /// What to show: `pods`, `pod NAME`, `pod/NAME`.
-    #[arg(required = true)]
     pub what: Vec<String>,
     /// Every namespace.
     #[arg(short = 'A', long)]
@@ -481,6 +480,12 @@ pub struct GetArgs {
     /// Label selector.
     #[arg(short = 'l', long)]
     pub selector: Option<String>,
+    /// Field selector, e.g. status.phase=Running.
+    #[arg(long)]
+    pub field_selector: Option<String>,
+    /// A last column with the labels.
+    #[arg(long)]
+    pub show_labels: bool,
     /// Keep watching.
     #[arg(short, long)]
     pub watch: bool,
@@ -499,15 +504,30 @@ pub struct LogsArgs {
     /// The container.
     #[arg(short, long)]
     pub container: Option<String>,
+    /// The container, in kubectl's old form.
+    #[arg(conflicts_with = "container")]
+    pub container_word: Option<String>,
     /// Follow.
     #[arg(short, long)]
     pub follow: bool,
     /// The instance before this one.
     #[arg(short, long)]
     pub previous: bool,
-    /// Only the last lines.
-    #[arg(long)]
+    /// Only the last lines; -1 is all.
+    #[arg(long, allow_negative_numbers = true)]
     pub tail: Option<i64>,
+    /// Only what is younger, e.g. 10s, 5m, 2h.
+    #[arg(long)]
+    pub since: Option<String>,
+    /// Only what was logged after this time (RFC 3339).
+    #[arg(long, conflicts_with = "since")]
+    pub since_time: Option<String>,
+    /// At most so many bytes.
+    #[arg(long)]
+    pub limit_bytes: Option<i64>,
+    /// Begin each line with its time.
+    #[arg(long, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
+    pub timestamps: bool,
 }
 
 /// Flags of `exec`.
@@ -527,7 +547,7 @@ pub struct ExecArgs {
     #[arg(short, long)]
     pub tty: bool,
     /// The command.
-    #[arg(last = true, required = true)]
+    #[arg(last = true)]
     pub command: Vec<String>,
 }
 
@@ -550,6 +570,15 @@ pub struct DeleteArgs {
     /// Seconds the pod gets to end by itself.
     #[arg(long)]
     pub grace_period: Option<i64>,
+    /// A grace period of one second.
+    #[arg(long, conflicts_with = "grace_period")]
+    pub now: bool,
+    /// Do not wait for confirmation that the pod ended; use with --grace-period=0.
+    #[arg(long)]
+    pub force: bool,
+    /// Form: name.
+    #[arg(short, long, value_parser = ["name"])]
+    pub output: Option<String>,
     /// Do not mind objects that are not there.
     #[arg(long)]
     pub ignore_not_found: bool,

@@ -9,6 +9,8 @@ mod exec;
 mod get;
 mod logs;
 mod manifest;
+mod objects;
+mod pod;
 mod printer;
 mod resource;
 
@@ -34,11 +36,17 @@ pub struct Session {
 struct Refused {
     reason: String,
     message: String,
+    /// What was being done, for verbs that say so (`error when creating "pod.yaml": `).
+    during: String,
 }
 
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Error from server ({}): {}", self.reason, self.message)
+        // An object that breaks rules is named first, without the server's part in it.
+        if self.reason == "Invalid" {
+            return write!(f, "The {}", self.message);
+        }
+        write!(f, "Error from server ({}): {}{}", self.reason, self.during, self.message)
     }
 }
 
@@ -102,10 +110,39 @@ fn request(
 fn refusal(error: kube::Error) -> anyhow::Error {
     match error {
         kube::Error::Api(status) => {
-            Refused { reason: status.reason.clone(), message: status.message.clone() }.into()
+            Refused { reason: status.reason.clone(), message: status.message.clone(), during: String::new() }
+                .into()
         }
-        other => anyhow!(other).context("the API server did not answer; is the node up? (`podwire up`)"),
+        other => unanswered(&other),
     }
+}
+
+/// Nobody answered: the innermost reason, and what to do about it.
+fn unanswered(error: &kube::Error) -> anyhow::Error {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    anyhow!(
+        "error: the API server did not answer: {cause}; is the node up? start it with `podwire up`, or name another with --kubeconfig"
+    )
+}
+
+/// The same refusal with what was being done.
+fn during(error: anyhow::Error, what: &str) -> anyhow::Error {
+    match error.downcast::<Refused>() {
+        Ok(refused) => Refused { during: format!("{what}: "), ..refused }.into(),
+        Err(error) => error,
+    }
+}
+
+/// Failures of several objects in one: each on its line; none is no failure.
+fn all_of(failures: Vec<anyhow::Error>) -> Result<()> {
+    if failures.is_empty() {
+        return Ok(());
+    }
+    let words: Vec<String> = failures.iter().map(|error| format!("{error:#}")).collect();
+    bail!("{}", words.join("\n"))
 }
 
 #[allow(clippy::disallowed_methods)] // The composition root may read the environment.
@@ -116,7 +153,10 @@ fn kubeconfig_path(to: &Connection) -> Result<PathBuf> {
     let own = Instance::at(&to.data.data_dir)?.kubeconfig();
     match std::env::var("KUBECONFIG") {
         Ok(path) if !path.is_empty() && !own.exists() => Ok(path.into()),
-        _ => Ok(own),
+        _ if own.exists() => Ok(own),
+        _ => bail!(
+            "error: no cluster to talk to: {own:?} does not exist; start a node with `podwire up`, or name credentials with --kubeconfig or $KUBECONFIG"
+        ),
     }
 }
 

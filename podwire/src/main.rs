@@ -34,9 +34,12 @@ fn main() -> ExitCode {
     if args.next().is_some_and(|word| word == "supervisor") {
         return podwire_container::supervisor_main(args.collect());
     }
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
     let ring = trace::Ring::default();
-    init_logs(&cli.log, ring.clone());
+    init_logs(cli.log.as_deref().unwrap_or(default_filter(&cli.verb)), ring.clone());
     match run(cli, ring) {
         Ok(code) => code,
         Err(error) => {
@@ -46,10 +49,37 @@ fn main() -> ExitCode {
     }
 }
 
+/// What was typed makes no sense: kubectl's exit code for it, and clap's words. Help is not a failure.
+fn usage(error: &clap::Error) -> ExitCode {
+    // Ignored: a terminal that went away cannot be told.
+    error.print().ok();
+    if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Daemons log what happens; a client's only words are its answer.
+fn default_filter(verb: &Verb) -> &'static str {
+    match verb {
+        Verb::Apply(_)
+        | Verb::Get(_)
+        | Verb::Logs(_)
+        | Verb::Exec(_)
+        | Verb::Delete(_)
+        | Verb::Trace(_)
+        | Verb::Version(_) => "off",
+        _ => "warn,podwire=info",
+    }
+}
+
+#[allow(clippy::print_stderr)] // Beside the answer, as kubectl does.
+fn remark(text: &str) {
+    eprintln!("{text}");
+}
+
 #[allow(clippy::print_stderr)] // The one place that speaks to a person's terminal about failure.
 fn complain(text: &str) {
     // kubectl's own words stand alone; everything else is marked as ours.
-    if text.starts_with("Error from server") || text.starts_with("error:") {
+    let own = ["Error from server", "error:", "The ", "Unable to connect"];
+    if own.iter().any(|words| text.starts_with(words)) {
         eprintln!("{text}");
     } else {
         eprintln!("podwire: {text}");
@@ -105,7 +135,10 @@ fn run(cli: Cli, ring: trace::Ring) -> anyhow::Result<ExitCode> {
         Verb::Version(to) => say(block_on(1, client::version(&to))?.trim_end()),
         Verb::Trace(args) => say(trace::trace(&args)?.trim_end()),
         Verb::Completion { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "podwire", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "podwire", &mut script);
+            // Ignored: a reader that went away (`| head`) is not an error.
+            std::io::stdout().write_all(&script).ok();
         }
     }
     Ok(ExitCode::SUCCESS)

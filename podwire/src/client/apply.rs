@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{Session, is_not_found, manifest, resource};
+use super::{Session, all_of, during, is_not_found, manifest, objects, resource};
 use crate::cli::ApplyArgs;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -13,13 +13,17 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 pub async fn apply(args: &ApplyArgs, out: &mut dyn FnMut(&str)) -> Result<()> {
     let objects = manifest::read(&args.filename)?;
     let session = Session::open(&args.to).await?;
-    for object in objects {
-        out(&apply_one(&session, object).await?);
+    let mut failures = Vec::new();
+    for (file, object) in objects {
+        match apply_one(&session, object, &file).await {
+            Ok(line) => out(&line),
+            Err(error) => failures.push(error),
+        }
     }
-    Ok(())
+    all_of(failures)
 }
 
-async fn apply_one(session: &Session, mut object: Value) -> Result<String> {
+async fn apply_one(session: &Session, mut object: Value, file: &str) -> Result<String> {
     let resource = resource::of_object(session, &object).await?;
     let Some(name) = object["metadata"]["name"].as_str().map(str::to_owned) else {
         bail!("error: error when retrieving current configuration: resource name may not be empty");
@@ -27,6 +31,9 @@ async fn apply_one(session: &Session, mut object: Value) -> Result<String> {
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or(&session.namespace).to_owned();
     let collection = resource.collection(Some(&namespace));
     let item = format!("{collection}/{name}");
+    if resource.is_namespaced() {
+        object["metadata"]["namespace"] = Value::String(namespace.clone());
+    }
     remember_applied(&mut object)?;
     let said = |word: &str| format!("{}/{name} {word}", resource.printed());
     let live = match session.get_json(&item).await {
@@ -34,7 +41,8 @@ async fn apply_one(session: &Session, mut object: Value) -> Result<String> {
         Err(error) if is_not_found(&error) => {
             let body = ("application/json", serde_json::to_vec(&object)?);
             let path = format!("{collection}?fieldManager=podwire-apply&fieldValidation=Strict");
-            session.send(Method::POST, &path, Some(body), "application/json").await?;
+            let created = session.send(Method::POST, &path, Some(body), "application/json").await;
+            created.map_err(|error| during(error, &format!("error when creating {file:?}")))?;
             return Ok(said("created"));
         }
         Err(error) => return Err(error),
@@ -47,20 +55,21 @@ async fn apply_one(session: &Session, mut object: Value) -> Result<String> {
     mark_removed(&last, &mut object);
     let body = ("application/strategic-merge-patch+json", serde_json::to_vec(&object)?);
     let path = format!("{item}?fieldManager=podwire-apply&fieldValidation=Strict");
-    let patched = session.send(Method::PATCH, &path, Some(body), "application/json").await?;
+    let patched = session.send(Method::PATCH, &path, Some(body), "application/json").await;
+    let patched = patched.map_err(|error| during(error, &format!("error when patching {file:?}")))?;
     let unchanged = patched["metadata"]["resourceVersion"] == live["metadata"]["resourceVersion"];
     Ok(said(if unchanged { "unchanged" } else { "configured" }))
 }
 
-/// Writes the manifest itself into the annotation that apply compares with next time.
+/// Writes the manifest itself into the annotation that apply compares with next time, byte for byte as kubectl does.
 fn remember_applied(object: &mut Value) -> Result<()> {
-    if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
-        annotations.remove(LAST_APPLIED);
-    }
-    let text = format!("{}\n", serde_json::to_string(object)?);
     if !object["metadata"]["annotations"].is_object() {
         object["metadata"]["annotations"] = json!({});
     }
+    if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+        annotations.remove(LAST_APPLIED);
+    }
+    let text = format!("{}\n", objects::as_go_writes(&serde_json::to_string(object)?));
     object["metadata"]["annotations"][LAST_APPLIED] = Value::String(text);
     Ok(())
 }
@@ -81,6 +90,17 @@ fn mark_removed(last: &Value, now: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_remembered_manifest_is_kubectls() {
+        let mut object =
+            json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}, "data": {"x": "<&>"}});
+        remember_applied(&mut object).unwrap();
+        assert_eq!(
+            object["metadata"]["annotations"][LAST_APPLIED],
+            "{\"apiVersion\":\"v1\",\"data\":{\"x\":\"\\u003c\\u0026\\u003e\"},\"kind\":\"ConfigMap\",\"metadata\":{\"annotations\":{},\"name\":\"a\"}}\n"
+        );
+    }
 
     #[test]
     fn a_field_dropped_from_the_manifest_is_nulled() {

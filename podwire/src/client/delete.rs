@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{
-    Session,
+    Session, all_of,
     get::escape,
     is_not_found, manifest, request,
     resource::{self, Resource},
@@ -18,7 +18,7 @@ pub async fn delete(args: &DeleteArgs, out: &mut dyn FnMut(&str)) -> Result<()> 
     let session = Session::open(&args.to).await?;
     let mut doomed = Vec::new();
     if !args.filename.is_empty() {
-        for object in manifest::read(&args.filename)? {
+        for (_, object) in manifest::read(&args.filename)? {
             let resource = resource::of_object(&session, &object).await?;
             let namespace = object["metadata"]["namespace"].as_str().unwrap_or(&session.namespace).to_owned();
             let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -34,10 +34,21 @@ pub async fn delete(args: &DeleteArgs, out: &mut dyn FnMut(&str)) -> Result<()> 
     if doomed.is_empty() && args.filename.is_empty() && args.what.is_empty() {
         bail!("error: You must provide one or more resources by argument or filename.");
     }
+    if doomed.is_empty() {
+        out("No resources found");
+    }
+    if args.force && args.grace_period == Some(0) {
+        crate::remark(
+            "Warning: Immediate deletion does not wait for confirmation that the running resource has been terminated. The resource may continue to run on the cluster indefinitely.",
+        );
+    }
     let mut waiting = Vec::new();
+    let mut failures = Vec::new();
     for (resource, namespace, name) in &doomed {
-        if let Some(uid) = delete_one(&session, args, resource, namespace, name, out).await? {
-            waiting.push((resource, namespace, name, uid));
+        match delete_one(&session, args, resource, namespace, name, out).await {
+            Ok(Some(uid)) => waiting.push((resource, namespace, name, uid)),
+            Ok(None) => {}
+            Err(error) => failures.push(error),
         }
     }
     if args.wait {
@@ -45,7 +56,7 @@ pub async fn delete(args: &DeleteArgs, out: &mut dyn FnMut(&str)) -> Result<()> 
             until_gone(&session, resource, namespace, name, &uid).await?;
         }
     }
-    Ok(())
+    all_of(failures)
 }
 
 async fn selected(session: &Session, args: &DeleteArgs, resource: &Resource) -> Result<Vec<String>> {
@@ -72,7 +83,10 @@ async fn delete_one(
 ) -> Result<Option<String>> {
     let item = format!("{}/{name}", resource.collection(Some(namespace)));
     let mut options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"});
-    if let Some(seconds) = args.grace_period.filter(|seconds| *seconds >= 0) {
+    let asked = if args.now { Some(1) } else { args.grace_period };
+    // Zero is only for those who say that they mean it; kubectl waits a second otherwise.
+    let asked = if asked == Some(0) && !args.force { Some(1) } else { asked };
+    if let Some(seconds) = asked.filter(|seconds| *seconds >= 0) {
         options["gracePeriodSeconds"] = json!(seconds);
     }
     let body = ("application/json", serde_json::to_vec(&options)?);
@@ -80,7 +94,11 @@ async fn delete_one(
         Ok(answer) => {
             let place =
                 if resource.is_namespaced() { format!(" from {namespace} namespace") } else { String::new() };
-            out(&format!("{} \"{name}\" deleted{place}", resource.printed()));
+            let word = if args.force && args.grace_period == Some(0) { "force deleted" } else { "deleted" };
+            out(&match args.output {
+                Some(_) => format!("{}/{name}", resource.printed()),
+                None => format!("{} \"{name}\" {word}{place}", resource.printed()),
+            });
             let uid = answer["metadata"]["uid"].as_str().or(answer["details"]["uid"].as_str());
             Ok(Some(uid.unwrap_or_default().to_owned()))
         }

@@ -5,18 +5,24 @@ use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Status}
 use kube::api::{Api, AttachParams};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
-use super::Session;
+use super::{Session, pod};
 use crate::cli::ExecArgs;
 
 /// Runs the command; returns its exit code.
 pub async fn exec(args: &ExecArgs) -> Result<u8> {
+    if args.command.is_empty() {
+        bail!("error: you must specify at least one command for the container");
+    }
     let session = Session::open(&args.to).await?;
     let pods: Api<Pod> = Api::namespaced(session.client.clone(), &session.namespace);
-    let pod = args.pod.trim_start_matches("pods/").trim_start_matches("pod/");
-    let mut params = AttachParams::default().stdin(args.stdin).stdout(true).stderr(!args.tty).tty(args.tty);
-    if let Some(container) = &args.container {
-        params = params.container(container);
-    }
+    let pod = pod::name(&args.pod);
+    let container = pod::container(&session, pod, args.container.as_deref()).await?;
+    let params = AttachParams::default()
+        .stdin(args.stdin)
+        .stdout(true)
+        .stderr(!args.tty)
+        .tty(args.tty)
+        .container(container);
     let mut process = pods.exec(pod, &args.command, &params).await.map_err(super::refusal)?;
     let status = process.take_status().context("the server sends no status")?;
     let (input, output, errors) = (process.stdin(), process.stdout(), process.stderr());
@@ -60,7 +66,10 @@ fn exit_code(status: Option<Status>) -> Result<u8> {
         .and_then(|cause| cause.message.as_deref())
         .and_then(|text| text.parse::<i32>().ok());
     match code {
-        Some(code) => Ok(u8::try_from(code & 0xff).unwrap_or(1)),
-        None => bail!("error: Internal error occurred: {}", status.message.unwrap_or_default()),
+        Some(code) => {
+            crate::remark(&format!("command terminated with exit code {code}"));
+            Ok(u8::try_from(code & 0xff).unwrap_or(1))
+        }
+        None => bail!("error: {}", status.message.unwrap_or_default()),
     }
 }

@@ -2,21 +2,27 @@
 
 use std::io::Write;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use futures::AsyncReadExt;
 use http::Method;
 
-use super::{Session, get::escape, request};
+use super::{Session, get::escape, is_not_found, pod, request};
 use crate::cli::LogsArgs;
 
 /// Copies the log to `to`, byte for byte.
 pub async fn logs(args: &LogsArgs, to: &mut dyn Write) -> Result<()> {
     let session = Session::open(&args.to).await?;
-    let pod = args.pod.trim_start_matches("pods/").trim_start_matches("pod/");
-    let mut path = format!("/api/v1/namespaces/{}/pods/{pod}/log?", session.namespace);
-    if let Some(container) = &args.container {
-        path.push_str(&format!("container={}&", escape(container)));
-    }
+    let name = pod::name(&args.pod);
+    let wanted = args.container.as_deref().or(args.container_word.as_deref());
+    let container = match pod::container(&session, name, wanted).await {
+        Err(error) if is_not_found(&error) => bail!(
+            "error: error from server (NotFound): pods {name:?} not found in namespace {:?}",
+            session.namespace
+        ),
+        other => other?,
+    };
+    let mut path = format!("/api/v1/namespaces/{}/pods/{name}/log?", session.namespace);
+    path.push_str(&format!("container={}&", escape(&container)));
     if args.follow {
         path.push_str("follow=true&");
     }
@@ -25,6 +31,18 @@ pub async fn logs(args: &LogsArgs, to: &mut dyn Write) -> Result<()> {
     }
     if let Some(lines) = args.tail.filter(|lines| *lines >= 0) {
         path.push_str(&format!("tailLines={lines}&"));
+    }
+    if let Some(since) = &args.since {
+        path.push_str(&format!("sinceSeconds={}&", seconds(since)?));
+    }
+    if let Some(time) = &args.since_time {
+        path.push_str(&format!("sinceTime={}&", escape(time)));
+    }
+    if let Some(bytes) = args.limit_bytes.filter(|bytes| *bytes > 0) {
+        path.push_str(&format!("limitBytes={bytes}&"));
+    }
+    if args.timestamps {
+        path.push_str("timestamps=true&");
     }
     let path = path.trim_end_matches(['&', '?']);
     let stream = session
@@ -41,5 +59,41 @@ pub async fn logs(args: &LogsArgs, to: &mut dyn Write) -> Result<()> {
         }
         to.write_all(&chunk[..read])?;
         to.flush()?;
+    }
+}
+
+/// A duration as Go writes it (`1h30m`, `10s`), in whole seconds, rounded up.
+fn seconds(text: &str) -> Result<u64> {
+    let wrong = || format!("error: --since: {text:?} is not a duration like 10s, 5m or 2h");
+    let mut total = 0.0;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').with_context(wrong)?;
+        let number: f64 = rest[..end].parse().with_context(wrong)?;
+        let unit_end = rest[end..].find(|c: char| c.is_ascii_digit()).map_or(rest.len(), |at| end + at);
+        total += number
+            * match &rest[end..unit_end] {
+                "h" => 3600.0,
+                "m" => 60.0,
+                "s" => 1.0,
+                "ms" => 0.001,
+                _ => bail!(wrong()),
+            };
+        rest = &rest[unit_end..];
+    }
+    let whole = std::time::Duration::try_from_secs_f64(f64::ceil(total)).with_context(wrong)?;
+    Ok(whole.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_go_writes_them() {
+        assert_eq!(seconds("1h30m").unwrap(), 5400);
+        assert_eq!(seconds("10s").unwrap(), 10);
+        assert_eq!(seconds("1500ms").unwrap(), 2);
+        assert!(seconds("10").is_err() && seconds("soon").is_err());
     }
 }

@@ -10,12 +10,14 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Every object in the named files, in order.
-pub fn read(paths: &[PathBuf]) -> Result<Vec<Value>> {
+/// Every object in the named files, in order, with the name of its file.
+pub fn read(paths: &[PathBuf]) -> Result<Vec<(String, Value)>> {
     let mut objects = Vec::new();
     for path in paths {
         for (name, text) in sources(path)? {
-            parse(&text, &mut objects).with_context(|| format!("error: error parsing {name}"))?;
+            let mut found = Vec::new();
+            parse(&text, &mut found).with_context(|| format!("error: error parsing {name}"))?;
+            objects.extend(found.into_iter().map(|object| (name.clone(), object)));
         }
     }
     if objects.is_empty() {
@@ -28,9 +30,12 @@ fn sources(path: &Path) -> Result<Vec<(String, String)>> {
     if path == Path::new("-") {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).context("read standard input")?;
-        return Ok(vec![("standard input".to_owned(), text)]);
+        return Ok(vec![("STDIN".to_owned(), text)]);
     }
-    let missing = || format!("error: the path {:?} does not exist", path.display().to_string());
+    if !path.exists() {
+        bail!("error: the path {:?} does not exist", path.display().to_string());
+    }
+    let missing = || format!("error: read {:?}", path.display().to_string());
     if !path.is_dir() {
         let text = fs::read_to_string(path).with_context(missing)?;
         return Ok(vec![(path.display().to_string(), text)]);

@@ -11,10 +11,12 @@ pub struct Shape {
     pub namespaces: bool,
     /// No header line.
     pub bare: bool,
+    /// A last column with each object's labels.
+    pub labels: bool,
 }
 
-/// Renders the server's Table, or nothing when it has no rows.
-pub fn table(table: &Value, shape: Shape) -> String {
+/// Renders the server's Table, or nothing when it has no rows; `prefix` stands before each name (`pod/`).
+pub fn table(table: &Value, shape: Shape, prefix: &str) -> String {
     let empty = Vec::new();
     let definitions = table["columnDefinitions"].as_array().unwrap_or(&empty);
     let shown: Vec<usize> = (0..definitions.len())
@@ -29,10 +31,19 @@ pub fn table(table: &Value, shape: Shape) -> String {
         if shape.namespaces {
             header.insert(0, "NAMESPACE".to_owned());
         }
+        if shape.labels {
+            header.push("LABELS".to_owned());
+        }
         lines.push(header);
     }
     for row in table["rows"].as_array().unwrap_or(&empty) {
         let mut cells: Vec<String> = shown.iter().map(|&at| cell(&row["cells"][at])).collect();
+        if let Some(name) = cells.first_mut() {
+            name.insert_str(0, prefix);
+        }
+        if shape.labels {
+            cells.push(labels(&row["object"]["metadata"]["labels"]));
+        }
         if shape.namespaces {
             cells.insert(0, cell(&row["object"]["metadata"]["namespace"]));
         }
@@ -41,7 +52,13 @@ pub fn table(table: &Value, shape: Shape) -> String {
     columns(&lines)
 }
 
-/// Lines of cells, each column as wide as its widest cell, three spaces apart.
+fn labels(value: &Value) -> String {
+    let Some(map) = value.as_object().filter(|map| !map.is_empty()) else { return "<none>".to_owned() };
+    let pairs: Vec<String> = map.iter().map(|(key, value)| format!("{key}={}", cell(value))).collect();
+    pairs.join(",")
+}
+
+/// Lines of cells, each column as wide as its widest cell (but no narrower than six), three spaces apart.
 pub fn columns(lines: &[Vec<String>]) -> String {
     let count = lines.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..count)
@@ -54,7 +71,7 @@ pub fn columns(lines: &[Vec<String>]) -> String {
         for (at, cell) in line.iter().enumerate() {
             text.push_str(cell);
             if at + 1 < line.len() {
-                let pad = widths[at] - cell.chars().count() + 3;
+                let pad = (widths[at] + 3).max(6) - cell.chars().count();
                 text.extend(std::iter::repeat_n(' ', pad));
             }
         }
@@ -82,10 +99,12 @@ mod tests {
             "columnDefinitions": [{"name": "Name", "priority": 0}, {"name": "Ready", "priority": 0}, {"name": "IP", "priority": 1}],
             "rows": [{"cells": ["web", "1/1", "10.0.0.2"], "object": {"metadata": {"namespace": "default"}}}],
         });
-        assert_eq!(table(&server, Shape::default()), "NAME   READY\nweb    1/1\n");
-        let wide = Shape { wide: true, namespaces: true, bare: false };
+        assert_eq!(table(&server, Shape::default(), ""), "NAME   READY\nweb    1/1\n");
+        let bare = Shape { bare: true, labels: true, ..Shape::default() };
+        assert_eq!(table(&server, bare, "pod/"), "pod/web   1/1   <none>\n");
+        let wide = Shape { wide: true, namespaces: true, ..Shape::default() };
         assert_eq!(
-            table(&server, wide),
+            table(&server, wide, ""),
             "NAMESPACE   NAME   READY   IP\ndefault     web    1/1     10.0.0.2\n"
         );
     }

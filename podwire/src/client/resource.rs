@@ -20,6 +20,7 @@ pub struct Resource {
     pub kind: String,
     namespaced: bool,
     short: Vec<String>,
+    categories: Vec<String>,
 }
 
 impl Resource {
@@ -128,6 +129,12 @@ pub async fn targets(session: &Session, words: &[String]) -> Result<Vec<(Resourc
     };
     let mut found = Vec::new();
     for kind in kinds.split(',') {
+        if kind == "all" {
+            let every = discover(session).await?.into_iter();
+            let chosen = every.filter(|resource| resource.categories.iter().any(|word| word == kind));
+            found.extend(chosen.map(|resource| (resource, names.to_vec())));
+            continue;
+        }
         found.push((named(session, kind).await?, names.to_vec()));
     }
     Ok(found)
@@ -153,6 +160,7 @@ fn resources_of(list: &Value, base: &str, group: &str) -> Vec<Resource> {
             kind: text(&row["kind"]),
             namespaced: row["namespaced"].as_bool().unwrap_or(false),
             short: row["shortNames"].as_array().into_iter().flatten().map(text).collect(),
+            categories: row["categories"].as_array().into_iter().flatten().map(text).collect(),
         });
     }
     found
