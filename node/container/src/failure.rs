@@ -41,9 +41,10 @@ pub(crate) enum Stage {
     MountIdmap = 28,
     /// Not a failure: the process that will be the container, by number in `index`.
     Child = 29,
+    Priority = 30,
 }
 
-const STAGES: [Stage; 30] = [
+const STAGES: [Stage; 31] = [
     Stage::Ready,
     Stage::Detach,
     Stage::JoinCgroup,
@@ -74,6 +75,7 @@ const STAGES: [Stage; 30] = [
     Stage::UserNamespace,
     Stage::MountIdmap,
     Stage::Child,
+    Stage::Priority,
 ];
 
 /// Bytes of one report.
@@ -150,6 +152,7 @@ impl Failure {
             Stage::Cwd => format!("chdir to cwd ({:?})", process.cwd),
             Stage::User => format!("become user {} and group {}", process.uid, process.gid),
             Stage::Rlimit => "set a resource limit".to_owned(),
+            Stage::Priority => "set the I/O priority or the scheduler".to_owned(),
             Stage::Label => "set the security label".to_owned(),
             other => format!("{other:?}").to_lowercase(),
         };

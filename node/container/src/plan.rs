@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use hooks::{HookPlan, HookPlans};
 pub use namespaces::{Join, NamespaceKind, ReaperRequest, reaper};
-pub use process::{CapabilityPlan, ProcessPlan, RlimitPlan, capabilities};
+pub use process::{CapabilityPlan, ProcessPlan, RlimitPlan, SchedulerPlan, capabilities};
 
 use crate::request::{Rootfs, WindowSize};
 

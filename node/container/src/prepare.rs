@@ -57,6 +57,8 @@ pub(crate) struct Program {
     pub(crate) rlimits: Vec<crate::plan::RlimitPlan>,
     pub(crate) no_new_privs: bool,
     pub(crate) oom_score_adj: Option<CString>,
+    pub(crate) io_priority: Option<i32>,
+    pub(crate) scheduler: Option<crate::plan::SchedulerPlan>,
     /// File below `/proc/self/attr` and what to write.
     pub(crate) label: Option<(CString, CString)>,
     pub(crate) filter: Vec<libc::sock_filter>,
@@ -82,6 +84,8 @@ impl Program {
             rlimits: plan.rlimits.clone(),
             no_new_privs: plan.no_new_privs,
             oom_score_adj: plan.oom_score_adj.map(|adj| c(&adj.to_string())).transpose()?,
+            io_priority: plan.io_priority,
+            scheduler: plan.scheduler,
             label: label(plan)?,
             filter: filter
                 .map(|f| f.program.iter().map(|raw| instruction(*raw)).collect())

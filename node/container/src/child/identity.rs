@@ -38,7 +38,13 @@ impl Child<'_> {
             };
             set.at_index(Stage::Rlimit, index)?;
         }
-        Ok(())
+        if let Some(priority) = program.io_priority {
+            sys::ioprio_set(priority).at(Stage::Priority)?;
+        }
+        match &program.scheduler {
+            Some(scheduler) => sys::sched_setattr(scheduler).at(Stage::Priority),
+            None => Ok(()),
+        }
     }
 
     /// Everything that cannot be undone, in the one order that works.

@@ -250,6 +250,38 @@ pub(super) fn setrlimit(resource: u32, soft: u64, hard: u64) -> Result<(), Errno
     call!(libc::SYS_prlimit64, 0, resource, &raw const limit, std::ptr::null::<u8>()).map(drop)
 }
 
+/// The calling thread's class and level for block I/O.
+pub(super) fn ioprio_set(priority: i32) -> Result<(), Errno> {
+    const WHO_PROCESS: c_int = 1;
+    call!(libc::SYS_ioprio_set, WHO_PROCESS, 0, priority).map(drop)
+}
+
+/// The calling thread's scheduling policy; the kernel's first version of the structure.
+pub(super) fn sched_setattr(plan: &crate::plan::SchedulerPlan) -> Result<(), Errno> {
+    #[repr(C)]
+    struct Attr {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+    let attr = Attr {
+        size: 48,
+        policy: plan.policy,
+        flags: plan.flags,
+        nice: plan.nice,
+        priority: plan.priority,
+        runtime: plan.runtime,
+        deadline: plan.deadline,
+        period: plan.period,
+    };
+    call!(libc::SYS_sched_setattr, 0, &raw const attr, 0).map(drop)
+}
+
 /// The hard limit in force.
 pub(super) fn hard_limit(resource: u32) -> Result<u64, Errno> {
     let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };

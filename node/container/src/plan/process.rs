@@ -1,6 +1,9 @@
 //! The program of a plan: who it runs as and with which rights.
 
-use oci_spec::runtime::{LinuxCapabilities, PosixRlimitType, Process};
+use oci_spec::runtime::{
+    IOPriorityClass, LinuxCapabilities, LinuxIOPriority, LinuxSchedulerFlag, LinuxSchedulerPolicy,
+    PosixRlimitType, Process, Scheduler,
+};
 use serde::{Deserialize, Serialize};
 
 use super::namespaces::utf8;
@@ -41,6 +44,12 @@ pub struct ProcessPlan {
     /// Badness for the kernel's OOM killer.
     #[serde(default)]
     pub oom_score_adj: Option<i32>,
+    /// Class and level for block I/O, as the kernel packs them.
+    #[serde(default)]
+    pub io_priority: Option<i32>,
+    /// How the CPU is shared with others.
+    #[serde(default)]
+    pub scheduler: Option<SchedulerPlan>,
     /// AppArmor profile to enter at execve.
     #[serde(default)]
     pub apparmor: Option<String>,
@@ -76,6 +85,25 @@ pub struct RlimitPlan {
     pub soft: u64,
     /// How far the process may raise it.
     pub hard: u64,
+}
+
+/// A scheduling policy and its numbers, as `sched_setattr` takes them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SchedulerPlan {
+    /// `SCHED_*`.
+    pub policy: u32,
+    /// `SCHED_FLAG_*`.
+    pub flags: u64,
+    /// Niceness.
+    pub nice: i32,
+    /// Static priority.
+    pub priority: u32,
+    /// Nanoseconds of work per period.
+    pub runtime: u64,
+    /// Nanoseconds until it must be done.
+    pub deadline: u64,
+    /// Nanoseconds between beginnings.
+    pub period: u64,
 }
 
 /// Bit masks of the spec's capability sets.
@@ -128,10 +156,57 @@ pub(super) fn plan(process: &Process) -> Result<ProcessPlan, PlanError> {
         rlimits: rlimits.collect(),
         no_new_privs: process.no_new_privileges().unwrap_or(false),
         oom_score_adj,
+        io_priority: process.io_priority().as_ref().map(io_priority).transpose()?,
+        scheduler: process.scheduler().as_ref().map(scheduler),
         apparmor: process.apparmor_profile().clone().filter(|p| !p.is_empty()),
         selinux: process.selinux_label().clone().filter(|l| !l.is_empty()),
         seccomp: None,
     })
+}
+
+/// The class in the upper bits, the level in the lower ones.
+fn io_priority(wanted: &LinuxIOPriority) -> Result<i32, PlanError> {
+    let level = i32::try_from(wanted.priority()).unwrap_or(i32::MAX);
+    if !(0..8).contains(&level) {
+        let reason = "is not within 0 and 7";
+        return Err(PlanError::Invalid { field: "ioPriority", value: level.to_string(), reason });
+    }
+    let class = match wanted.class() {
+        IOPriorityClass::IoprioClassRt => 1,
+        IOPriorityClass::IoprioClassBe => 2,
+        IOPriorityClass::IoprioClassIdle => 3,
+    };
+    Ok(class << 13 | level)
+}
+
+fn scheduler(wanted: &Scheduler) -> SchedulerPlan {
+    let policy = match wanted.policy() {
+        LinuxSchedulerPolicy::SchedOther => 0,
+        LinuxSchedulerPolicy::SchedFifo => 1,
+        LinuxSchedulerPolicy::SchedRr => 2,
+        LinuxSchedulerPolicy::SchedBatch => 3,
+        LinuxSchedulerPolicy::SchedIso => 4,
+        LinuxSchedulerPolicy::SchedIdle => 5,
+        LinuxSchedulerPolicy::SchedDeadline => 6,
+    };
+    let flag = |flag: &LinuxSchedulerFlag| match flag {
+        LinuxSchedulerFlag::SchedResetOnFork => 0x01,
+        LinuxSchedulerFlag::SchedFlagReclaim => 0x02,
+        LinuxSchedulerFlag::SchedFlagDLOverrun => 0x04,
+        LinuxSchedulerFlag::SchedFlagKeepPolicy => 0x08,
+        LinuxSchedulerFlag::SchedFlagKeepParams => 0x10,
+        LinuxSchedulerFlag::SchedFlagUtilClampMin => 0x20,
+        LinuxSchedulerFlag::SchedFlagUtilClampMax => 0x40,
+    };
+    SchedulerPlan {
+        policy,
+        flags: wanted.flags().iter().flatten().map(flag).sum(),
+        nice: wanted.nice().unwrap_or_default(),
+        priority: wanted.priority().and_then(|one| u32::try_from(one).ok()).unwrap_or_default(),
+        runtime: wanted.runtime().unwrap_or_default(),
+        deadline: wanted.deadline().unwrap_or_default(),
+        period: wanted.period().unwrap_or_default(),
+    }
 }
 
 fn rlimit(kind: PosixRlimitType) -> u32 {
