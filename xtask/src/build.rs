@@ -17,6 +17,11 @@ pub fn debug(root: &Path) -> Result<PathBuf> {
     Ok(target(root).join("debug"))
 }
 
+/// Builds the example of an NRI plugin in the dev profile; it lies in `examples` beside the binaries.
+pub fn plugin_example(root: &Path) -> Result<()> {
+    cargo(root, &["build", "--package", "podwire-nri", "--example", "logger"])
+}
+
 /// Builds every binary in the release profile, the plugins as they are shipped; the folder they are in.
 pub fn release(root: &Path) -> Result<PathBuf> {
     cargo(root, &["build", "--release", "--package", "podwire"])?;

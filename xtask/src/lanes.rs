@@ -17,6 +17,7 @@ pub fn test(root: &Path) -> Result<()> {
 /// The tests with real peers whose names contain `part`; all of them with the comparison of the two API servers.
 pub fn interop(root: &Path, part: &str) -> Result<()> {
     let binaries = build::debug(root)?;
+    build::plugin_example(root)?;
     let lane = |package: &str, rest: &[&str]| {
         let mut command = Command::new("cargo");
         command

@@ -75,19 +75,38 @@ impl Bed {
 
     /// Starts our runtime with our plugins.
     pub fn ours(&self, nri: bool) -> Result<Running> {
+        self.ours_with(nri, &[])
+    }
+
+    /// Starts our runtime with our plugins and more flags.
+    pub fn ours_with(&self, nri: bool, more: &[(&str, &Path)]) -> Result<Running> {
         let conf_dir = self.network("ours0", "10.91.0.0/16")?;
         let plugins = parts::plugins(&self.path().join("ours-bin"))?;
         let folder = self.path().join("ours");
         let nri_socket = nri.then(|| folder.join("nri.sock"));
         let mut flags = vec![("--registry-config", self.registry_config.as_path())];
         flags.extend(nri_socket.iter().map(|path| ("--nri-socket", path.as_path())));
+        flags.extend(more);
         let runtime = parts::Runtime::start_with(&folder, &conf_dir, &plugins, &flags)?;
+        // CRI answers a moment before NRI does.
+        crate::eventually("NRI's socket is there", std::time::Duration::from_secs(60), || {
+            if nri_socket.as_ref().is_none_or(|path| path.exists()) {
+                Ok(())
+            } else {
+                Err("not yet".to_owned())
+            }
+        })?;
         let socket = runtime.socket.clone();
         Ok(Running { name: "ours", socket, nri_socket, folder, process: Process::Ours(runtime) })
     }
 
     /// Starts containerd with the reference plugins.
     pub fn containerd(&self, nri: bool) -> Result<Running> {
+        self.containerd_with(nri, "")
+    }
+
+    /// Starts containerd with the reference plugins and more configuration (TOML).
+    pub fn containerd_with(&self, nri: bool, more: &str) -> Result<Running> {
         let conf_dir = self.network("theirs0", "10.92.0.0/16")?;
         let plugins = peer("cni/bridge")?.parent().map(Path::to_owned).context("no plugins")?;
         let folder = self.path().join("theirs");
@@ -96,6 +115,7 @@ impl Bed {
             nri_socket: nri_socket.as_deref(),
             registry_config: Some(&self.registry_config),
             sandbox_image: Some(critest::SANDBOX_IMAGE),
+            more,
         };
         let containerd = upstream::containerd_with(&folder, &conf_dir, &plugins, &options)?;
         let socket = containerd.socket.clone();

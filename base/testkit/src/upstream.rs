@@ -333,6 +333,8 @@ pub struct ContainerdOptions<'a> {
     pub registry_config: Option<&'a Path>,
     /// The image of sandboxes; one that a test imports if not said.
     pub sandbox_image: Option<&'a str>,
+    /// More configuration, as TOML.
+    pub more: &'a str,
 }
 
 /// Starts containerd below `folder`, with CNI configuration and plugins from the given folders.
@@ -372,6 +374,7 @@ pub fn containerd_with(
             path.display()
         ));
     }
+    text.push_str(options.more);
     fs::write(&config, text)?;
     let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", peers.display());
     let ready = socket.clone();

@@ -2,7 +2,10 @@ module podwire.invalid/peers/nri-plugin
 
 go 1.26.0
 
-require github.com/containerd/nri v0.12.5
+require (
+	github.com/containerd/nri v0.12.5
+	google.golang.org/protobuf v1.34.1
+)
 
 require (
 	github.com/containerd/log v0.1.0 // indirect
@@ -14,5 +17,4 @@ require (
 	golang.org/x/sys v0.39.0 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20240528184218-531527333157 // indirect
 	google.golang.org/grpc v1.65.1 // indirect
-	google.golang.org/protobuf v1.34.1 // indirect
 )
