@@ -11,6 +11,7 @@ mod path;
 mod pods;
 mod report;
 mod runtime;
+mod trace;
 mod upstream;
 
 use anyhow::{Context, Result, bail};
@@ -26,6 +27,7 @@ fn main() -> Result<()> {
         "api" => api::run(),
         "cni" => cni::run(),
         "runtime" => tokio.block_on(runtime::run()),
-        other => bail!("there is no bench called {other}; there are: path, api, cni, runtime"),
+        "trace" => trace::run(),
+        other => bail!("there is no bench called {other}; there are: path, api, cni, runtime, trace"),
     }
 }

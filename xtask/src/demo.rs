@@ -33,20 +33,20 @@ pub fn run(root: &Path) -> Result<()> {
     steps.done(&format!("{} pods applied, Running and Ready", names.len()));
     println!("{}", indent(&node.podwire(["get", "pods", "-o", "wide"])?));
     talk(&node, &mut steps)?;
-    let trace = node.podwire(["trace", "pod/web", "--width", "150"])?;
-    println!(
-        "what happened to web, from the arrows that participants reported (`podwire trace pod/web`):\n{trace}"
-    );
-    steps.again();
     node.podwire(["delete", "-f", &examples.display().to_string()])?;
     steps.done("everything deleted");
     node.assert_no_pod_residue()?;
     steps.done(
         "nothing left of the pods: addresses, veths, network namespaces, mounts, cgroups, processes, files",
     );
+    let trace = node.podwire(["trace", "pod/web", "--width", "150"])?;
+    steps.again();
     node.down()?;
     steps.done("node down: bridge, cgroups, supervisor and run folder are gone");
     println!("demo passed in {:.1} s", steps.begun.elapsed().as_secs_f64());
+    println!(
+        "the life of the pod web, drawn from what the participants reported (`podwire trace pod/web`):\n{trace}"
+    );
     Ok(())
 }
 

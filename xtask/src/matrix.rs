@@ -7,7 +7,7 @@ use std::{fs, path::Path, time::Duration};
 
 use anyhow::{Result, bail};
 use podwire_testkit::{
-    eventually, isolate,
+    eventually, isolate, node,
     stack::{Ours, Stack},
 };
 
@@ -73,7 +73,12 @@ pub fn run(root: &Path, every: bool, only: &[&str]) -> Result<()> {
     }
     let failed = rows.iter().filter(|row| !row.2).count();
     let path = root.join("docs/matrix.md");
-    let text = table(&fs::read_to_string(&path).unwrap_or_default(), &rows);
+    let mut text = table(&fs::read_to_string(&path).unwrap_or_default(), &rows);
+    let profile = if node::bin_dir().ends_with("release") { "release" } else { "debug" };
+    text.push_str(&format!(
+        "\nThe last run was of {} cells with our binaries built for {profile}; times depend on what else the machine did.\n",
+        rows.len()
+    ));
     fs::write(path, &text)?;
     println!("\n{text}");
     if failed > 0 {
