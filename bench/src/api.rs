@@ -123,9 +123,10 @@ impl Figures {
         }
         println!("  writes ...");
         let few = round(&server, 64, 2_000, |n| configmap(endpoint, "few", n)).await?;
+        let before = server.pss()?;
         let pod_creates = round(&server, 64, PODS, |n| pod(endpoint, n)).await?;
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let pods = server.pss()? - idle;
+        let pods = server.pss()? - before;
         let alone = round(&server, 1, 500, |n| configmap(endpoint, "listed", n)).await?;
         let creates_16 = round(&server, 16, LISTED - 500, |n| configmap(endpoint, "listed", n + 500)).await?;
         println!("  reads ...");
