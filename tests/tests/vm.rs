@@ -147,6 +147,8 @@ fn cut_pods_before() -> Result<()> {
     rustix::fs::sync();
     let names = node.names()?;
     let all = (0..PODS).map(|number| pod(&format!("p{number}"), "[sleep, \"600\"]", "{}"));
+    // What a power cut ended is started again.
+    let all = all.map(|manifest| manifest.replace("restartPolicy: Never", "restartPolicy: Always"));
     node.apply(&all.collect::<Vec<_>>().join("---\n"))?;
     // Read from the disk: asking the node would take longer than the pods do.
     eventually("the first pod has its address", PATIENCE, || {

@@ -247,7 +247,7 @@ timeout 1000 /podwire/test --test-threads=1 --nocapture --exact $tests 2>&1
 code=$?
 if [ $code != 0 ]; then
   tail -n 60 /tmp/podwire-*/data/podwire.log /disk/*/podwire.log
-  ps -o pid,ppid,stat,time,args
+  ps -o pid,ppid,stat,args
 fi
 sync
 echo "vm: exit $code"
