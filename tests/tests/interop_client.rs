@@ -79,18 +79,33 @@ impl Pair<'_> {
     }
 }
 
-/// Ages and durations as one word; the columns keep their width because every age here is short.
+/// Ages as one word, and the space after them as if all were equally long: they differ by when one asked.
 fn ageless(text: &str) -> String {
-    let word = |word: &str| {
-        let digits = word.trim_end_matches(['s', 'm', 'h']);
-        let age =
-            word.len() > digits.len() && digits.chars().all(|c| c.is_ascii_digit()) && !digits.is_empty();
-        if age { "AGE".to_owned() } else { word.to_owned() }
+    let is_age = |word: &str| {
+        let mut digits = false;
+        let whole = word.chars().all(|c| match c {
+            '0'..='9' => {
+                digits = true;
+                true
+            }
+            's' | 'm' | 'h' => std::mem::take(&mut digits),
+            _ => false,
+        });
+        whole && !digits && !word.is_empty()
     };
-    text.lines()
-        .map(|line| line.split(' ').map(word).collect::<Vec<_>>().join(" "))
-        .collect::<Vec<_>>()
-        .join("\n")
+    let line = |line: &str| {
+        let mut shown: Vec<&str> = Vec::new();
+        for word in line.split(' ') {
+            let after_age =
+                shown.iter().rev().find(|word| !word.is_empty()).is_some_and(|word| *word == "AGE");
+            if word.is_empty() && after_age {
+                continue;
+            }
+            shown.push(if is_age(word) { "AGE" } else { word });
+        }
+        shown.join(" ")
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn finish(pair: Pair<'_>) {

@@ -65,7 +65,7 @@ async fn tables(
             }
         }
         if all["rows"].as_array().is_some_and(|rows| !rows.is_empty()) {
-            if printed {
+            if printed && !args.no_headers {
                 out("");
             }
             let prefix = if several { format!("{}/", resource.printed()) } else { String::new() };
@@ -201,8 +201,9 @@ async fn print_objects(
     let mut items: Vec<Value> = items.into_iter().map(|(_, item)| item).collect();
     items.iter_mut().for_each(objects::without_managed_fields);
     let nothing = items.is_empty() && !failures.is_empty();
+    let asked: usize = targets.iter().map(|(_, names)| names.len()).sum();
     let shown = match items.len() {
-        1 if !listed => items.remove(0),
+        1 if !listed && asked == 1 => items.remove(0),
         _ => json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items}),
     };
     if !nothing {
