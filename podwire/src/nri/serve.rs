@@ -77,7 +77,10 @@ async fn answer(stream: UnixStream, nri: &Nri) -> Result<()> {
                 text.push('\n');
             }
             send(&mut writer, &text).await?;
-            while wanted == "log follow" {
+            if wanted == "log" {
+                return Ok(());
+            }
+            loop {
                 let line = match live.recv().await {
                     Ok(entry) => serde_json::to_string(&entry)?,
                     // One that cannot keep up misses what is too old, and is told how much.
@@ -85,11 +88,10 @@ async fn answer(stream: UnixStream, nri: &Nri) -> Result<()> {
                         event: format!("{count} entries missed"),
                         ..podwire_nri::Entry::default()
                     })?,
-                    Err(RecvError::Closed) => break,
+                    Err(RecvError::Closed) => return Ok(()),
                 };
                 send(&mut writer, &format!("{line}\n")).await?;
             }
-            Ok(())
         }
         other => send(&mut writer, &format!("unknown request {other:?}\n")).await,
     }
