@@ -67,13 +67,13 @@ pub(crate) fn read(kind: &Kind, kv: &KeyValue) -> Result<Value> {
 
 /// Whether objects of this kind are stored in the shape of another one.
 pub(crate) fn is_converted(kind: &Kind) -> bool {
-    kind.group == "events.k8s.io"
+    podwire_api::convert::stored_as(kind).is_some()
 }
 
 /// Turns the stored shape into the one of `kind`.
 pub(crate) fn to_version(kind: &Kind, object: &mut Value) {
     if is_converted(kind) {
-        podwire_api::convert::event_from_core(object);
+        podwire_api::convert::from_stored(kind, object);
         object["apiVersion"] = kind.api_version().into();
     }
 }
@@ -81,7 +81,7 @@ pub(crate) fn to_version(kind: &Kind, object: &mut Value) {
 /// Turns an object of `kind` into the stored shape.
 pub(crate) fn to_stored(kind: &Kind, object: &mut Value) {
     if is_converted(kind) {
-        podwire_api::convert::event_to_core(object);
+        podwire_api::convert::to_stored(kind, object);
     }
 }
 

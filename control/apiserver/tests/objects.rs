@@ -310,6 +310,37 @@ async fn both_event_groups_show_the_same_events() {
 }
 
 #[tokio::test]
+async fn both_versions_of_an_autoscaler_show_the_same() {
+    let server = start().await;
+    let (v1, v2) = (
+        "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers",
+        "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers",
+    );
+    let target = json!({"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"});
+    let old = json!({"metadata": {"name": "old"}, "spec": {"maxReplicas": 3, "scaleTargetRef": target, "targetCPUUtilizationPercentage": 50}});
+    let made = server.post(v1, &old).await;
+    assert_eq!(
+        (made.code, &made.body["spec"]["targetCPUUtilizationPercentage"]),
+        (201, &json!(50)),
+        "{}",
+        made.text
+    );
+    let read = server.get(&format!("{v2}/old")).await.body;
+    assert_eq!(read["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 50, "{read}");
+    assert_eq!(read["spec"]["targetCPUUtilizationPercentage"], json!(null), "{read}");
+    let mut new = read.clone();
+    new["metadata"] = json!({"name": "new"});
+    let made = server.post(v2, &new).await;
+    assert_eq!(made.code, 201, "{}", made.text);
+    let listed = server.get(v1).await.body;
+    for item in listed["items"].as_array().unwrap() {
+        assert_eq!(item["spec"]["targetCPUUtilizationPercentage"], 50, "{item}");
+        assert_eq!(item["spec"]["metrics"], json!(null), "{item}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn applied_fields_belong_to_their_manager() {
     let server = start().await;
     let apply = "application/apply-patch+yaml";
