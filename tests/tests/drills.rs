@@ -13,7 +13,7 @@ use podwire_testkit::{Node, eventually, isolate, node::bin_dir, residue};
 use serde_json::Value;
 
 const WORKERS: usize = 4;
-const KILLS: usize = 4;
+const KILLS: usize = 3;
 
 fn pod(name: &str, args: &str) -> String {
     format!(
@@ -166,11 +166,14 @@ fn a_supervisor_killed_under_churn_loses_no_container_and_no_exit_code() -> Resu
     drill(&mut node, |node| {
         let brief = format!("brief-{number}");
         number += 1;
-        node.apply(&pod(&brief, "[exit-after, \"2\", \"9\"]"))?;
+        node.apply(&pod(&brief, "[exit-when, /go, \"9\"]"))?;
         node.pod_in_phase(&brief, "Running")?;
         let old = supervisor(&names)?;
         let pid = rustix::process::Pid::from_raw(old).context("a process id")?;
         rustix::process::kill_process(pid, rustix::process::Signal::KILL)?;
+        eventually("exec under a new supervisor", Duration::from_secs(60), || {
+            node.podwire(["exec", &brief, "--", "/pod-app", "write", "/go", "now"]).map_err(|e| e.to_string())
+        })?;
         // Its parent was the supervisor that is gone: only the kernel still knows its exit code.
         let ended = node.pod_in_phase(&brief, "Failed")?;
         let state = &ended["status"]["containerStatuses"][0]["state"]["terminated"];

@@ -39,8 +39,11 @@ fn main() -> ExitCode {
         }
         ["absent", path] if fs::metadata(path).is_ok() => return ExitCode::FAILURE,
         ["absent", _] => Ok(()),
-        ["exit-after", seconds, code] => {
-            sleep(seconds.parse().unwrap_or(1));
+        ["exit-when", path, code] => {
+            end_on_term();
+            while fs::metadata(path).is_err() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
             return ExitCode::from(code.parse::<u8>().unwrap_or(1));
         }
         ["exit", code] => return ExitCode::from(code.parse::<u8>().unwrap_or(1)),
