@@ -142,7 +142,8 @@ fn remove(store: &ImageStore, reference: &str, force: bool) -> Result<()> {
         bail!("image {reference} is pinned; unpin it (image pin --undo) or use --force");
     }
     let by_id = image.id.trim_start_matches("sha256:").starts_with(reference.trim_start_matches("sha256:"));
-    let removed = if by_id { store.remove(reference) } else { store.untag(reference) };
+    let last = by_id || image.repo_tags.len() <= 1;
+    let removed = if last { store.remove(reference) } else { store.untag(reference) };
     removed.with_context(|| format!("remove {reference}"))?;
     say(&format!("removed {reference}"));
     Ok(())
