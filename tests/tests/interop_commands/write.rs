@@ -189,7 +189,8 @@ fn kubectl_changes_objects_in_every_way() -> Result<()> {
         "",
     )?;
 
-    world.says("EDITOR=\"sed -i s/.1.$/edited/\" kubectl edit configmap m", "configmap/m edited")?;
+    world.write("editor", "sed -i 's/a: \"1\"/a: edited/' $1")?;
+    world.says("EDITOR='sh ./editor' kubectl edit configmap m", "configmap/m edited")?;
     world.says("kubectl get configmap m -o jsonpath='{.data.a}'", "edited")?;
     let same = world.run("EDITOR=true kubectl edit configmap m")?;
     ensure!(same.code == 0 && same.err.contains("Edit cancelled, no changes made."), "{same:?}");
