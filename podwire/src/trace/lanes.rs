@@ -140,7 +140,9 @@ mod tests {
         assert!(lines.iter().any(|line| line.contains("─ RunPodSandbox ─")), "{text}");
         let long = lines.iter().position(|line| line.contains("POST /api")).unwrap();
         assert!(lines[long + 1].contains("─▶"), "{text}");
-        assert!(lines.iter().any(|line| line.contains("◀") && line.contains("sandbox 1 (5.0 ms)")), "{text}");
+        assert!(lines.iter().any(|line| line.contains("◀╌ 201 (2.0 ms) ╌")), "{text}");
+        let long = lines.iter().position(|line| line.contains("sandbox 1 (5.0 ms)")).unwrap();
+        assert!(lines[long + 1].contains("◀╌"), "{text}");
         let mut late = arrows;
         late[4].to = "ContainerRuntime".to_owned();
         late[4].what = "a note that is longer than what is left beside its lane".to_owned();

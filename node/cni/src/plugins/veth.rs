@@ -119,19 +119,24 @@ pub fn delete(request: &Request) -> Result<(), CniError> {
 }
 
 /// Has a child remove the link and waits until it is gone; false when that did not happen and nobody knows why.
+///
+/// The child knows the link by its index: a name may be another link's by the time the child runs.
 fn vanishes(name: &str) -> bool {
+    let Ok(mut socket) = Socket::route() else { return false };
+    let link = match socket.link(LinkRef::Name(name)) {
+        Ok(Some(link)) => LinkRef::Index(link.index),
+        Ok(None) => return true,
+        Err(_) => return false,
+    };
     let removed = background::run(|| {
         let mut batch = Batch::new();
-        batch.del_link(LinkRef::Name(name));
+        batch.del_link(link);
         // Ignored: the parent sees whether the link is gone.
         Socket::route().and_then(|mut socket| socket.exchange(&mut batch)).ok();
     });
-    let Ok(mut socket) = removed.map_err(drop).and_then(|()| Socket::route().map_err(drop)) else {
-        return false;
-    };
     let deadline = Instant::now() + VANISHES_WITHIN;
-    while Instant::now() < deadline {
-        match socket.link(LinkRef::Name(name)) {
+    while removed.is_ok() && Instant::now() < deadline {
+        match socket.link(link) {
             Ok(None) => return true,
             Ok(Some(_)) => std::thread::sleep(Duration::from_micros(200)),
             Err(_) => return false,

@@ -21,9 +21,7 @@ const SOON: Duration = Duration::from_millis(200);
 impl Worker {
     /// Computes the status and sends it if it differs from what the API has.
     pub(super) fn publish(&mut self) {
-        let terminal_before =
-            spec::is_terminal_phase(&self.pod) && self.observed.is_empty() && self.published.is_none();
-        if self.gone || terminal_before {
+        if self.gone || self.told_before() {
             return;
         }
         let status = self.current_status();
@@ -92,9 +90,15 @@ impl Worker {
         Some(self.reference.uid.clone())
     }
 
+    /// Whether an earlier run said how the pod ended, and nothing is left that could say more.
+    fn told_before(&self) -> bool {
+        spec::is_terminal_phase(&self.pod) && self.observed.is_empty() && self.published.is_none()
+    }
+
     /// Whether the API holds the status as it is now.
     pub(super) fn is_published(&self) -> bool {
-        !self.publishing && (self.gone || self.published.as_ref() == Some(&self.current_status()))
+        let told = self.gone || self.told_before();
+        !self.publishing && (told || self.published.as_ref() == Some(&self.current_status()))
     }
 
     pub(super) fn was_published(&mut self, status: PodStatus, result: Result<(), ApiError>) {

@@ -1,5 +1,6 @@
 //! What goes wrong, and what a restart of the kubelet finds.
 
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use crate::cluster::{Cluster, one, phase, restarts, waiting};
@@ -25,6 +26,24 @@ async fn a_restarted_kubelet_adopts_what_runs_and_clears_what_was_deleted_meanwh
     assert_eq!(cluster.fake.calls("run_pod_sandbox"), 3, "nothing was made again");
     cluster.delete("stays", 1).await;
     cluster.gone("stays").await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_whose_end_was_told_before_the_kubelet_died_still_goes() {
+    let mut cluster = Cluster::start().await;
+    cluster.create("web", one("run:1")).await;
+    cluster.running("web").await;
+    cluster.stop_kubelet().await;
+    // The last run got as far as this: all is taken down and told, only the object is left.
+    cluster.fake.world.lock().unwrap().sandboxes.clear();
+    cluster.fake.world.lock().unwrap().containers.clear();
+    cluster.delete("web", 30).await;
+    let ended = json!({"status": {"phase": "Failed"}});
+    let patch = Patch::Merge(&ended);
+    cluster.pods().patch_status("web", &PatchParams::default(), &patch).await.unwrap();
+    cluster.start_kubelet().await;
+    cluster.gone("web").await;
     cluster.stop().await;
 }
 
