@@ -335,7 +335,9 @@ async fn a_plugin_may_die_at_any_point() {
         let created = nri.create_container(p.clone(), c.clone()).await;
         // Whoever validates must be heard: without its word the container is not made.
         let silent = ["CreateContainer", "ValidateContainerAdjustment"].contains(&point);
-        assert_eq!(created.is_err(), silent, "{point}: {created:?}");
+        // One that dies while it is introduced may be missed already, or not yet.
+        let introduced = !["Configure", "Synchronize"].contains(&point);
+        assert!(!introduced || created.is_err() == silent, "{point}: {created:?}");
         nri.post_create_container(p.clone(), c.clone()).await.unwrap();
         nri.start_container(p.clone(), c.clone()).await.unwrap();
         nri.post_start_container(p.clone(), c.clone()).await.unwrap();
