@@ -155,8 +155,15 @@ impl Worker {
     }
 
     /// Runs until the pod is gone or `shutdown`. Not cancel safe: drop it only at the end of the process.
+    ///
+    /// Begins nothing once told to stop: the pod may have had a worker that rests already, whose sandbox this one
+    /// does not know.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) {
         loop {
+            if shutdown.is_cancelled() {
+                self.drain().await;
+                return;
+            }
             self.hear();
             self.decide();
             self.publish();
