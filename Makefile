@@ -7,7 +7,7 @@ help:           ; @echo "make demo | test | check | peers | interop | interop-sm
 setup:          ; @.ci/setup
 demo: setup     ; @cargo run --quiet --package xtask -- demo
 test: setup     ; @cargo run --quiet --package xtask -- test
-check: setup    ; @cargo fmt --all --check && cargo xtask tidy && cargo clippy --workspace --all-targets -- -D warnings
+check: setup    ; @cargo fmt --all --check && cargo xtask tidy && cargo clippy --workspace --all-targets --all-features -- -D warnings
 peers: setup    ; @.ci/setup go && cargo xtask peers
 interop: peers  ; @.ci/setup interop && cargo xtask interop
 interop-smoke: setup ; @.ci/setup go && cargo xtask peers smoke && cargo xtask interop smoke

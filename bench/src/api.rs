@@ -4,13 +4,14 @@
 
 mod client;
 mod servers;
+mod watchers;
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tokio::task::JoinSet;
 
 use self::{client::Endpoint, servers::Server};
@@ -25,8 +26,6 @@ const PODS: usize = 5_000;
 const LISTED: usize = 5_500;
 /// Objects that lie in the store for the second cost per write.
 const MANY: usize = 50_000;
-/// Watchers that hear one change.
-const WATCHERS: usize = 1_000;
 
 /// Measures both servers and prints the table.
 pub fn run() -> Result<()> {
@@ -44,12 +43,13 @@ pub fn run() -> Result<()> {
             println!("(the peers are not built: `make peers` puts upstream beside)");
             None
         };
-        print(&ours, theirs.as_ref());
+        let kernel = watchers::kernel().await?;
+        print(&ours, theirs.as_ref(), kernel);
         Ok(())
     })
 }
 
-fn print(ours: &Figures, theirs: Option<&Figures>) {
+fn print(ours: &Figures, theirs: Option<&Figures>, kernel: f64) {
     let less = |what: &str, unit: &'static str, read: fn(&Figures) -> f64, target: Option<f64>| {
         Row::new(what, unit, read(ours), theirs.map(read), target)
     };
@@ -71,7 +71,12 @@ fn print(ours: &Figures, theirs: Option<&Figures>) {
         less("  server CPU each", "ms", |f| f.gets.cpu, None),
         less("LIST 5,500 configmaps, p50", "ms", |f| f.list, Some(4.0)),
         less("LIST page of 500, p50", "ms", |f| f.page, None),
-        less("1,000 watchers heard a change, p50", "ms", |f| f.fan_out, Some(5.0)),
+        less("1,000 watchers heard a change, p50", "ms", |f| f.fan_out.took, Some(5.0)),
+        less("  server CPU of it", "ms", |f| f.fan_out.server, None),
+        less("  client CPU of it", "ms", |f| f.fan_out.client, None),
+        Row::new("  plain sockets instead, no TLS, no HTTP", "ms", kernel, None, None),
+        less("1,000 watchers on 10 connections (HTTP/2), p50", "ms", |f| f.shared.took, Some(5.0)),
+        less("  server CPU of it", "ms", |f| f.shared.server, None),
         less("CPU of a write, 10 stored", "ms", |f| f.few.cpu, None),
         less("CPU of a write, 50,000 stored", "ms", |f| f.many.cpu, None),
         more("creates, 64 connections, 50,000 stored", |f| f.many.rate, Some(8_000.0)),
@@ -107,7 +112,10 @@ struct Figures {
     gets: Round,
     list: f64,
     page: f64,
-    fan_out: f64,
+    /// Each watcher on a connection of its own.
+    fan_out: watchers::Heard,
+    /// As client-go does it: many watchers share a connection.
+    shared: watchers::Heard,
     many: Round,
     end: f64,
 }
@@ -138,7 +146,8 @@ impl Figures {
         let list = repeated(endpoint, 60, "/api/v1/namespaces/listed/configmaps").await?;
         let page = repeated(endpoint, 60, "/api/v1/namespaces/listed/configmaps?limit=500").await?;
         println!("  watchers ...");
-        let fan_out = fan_out(endpoint).await?;
+        let fan_out = watchers::alone(&server).await?;
+        let shared = watchers::shared(&server).await?;
         println!("  many writes ...");
         let creates = round(&server, 64, MANY, |n| configmap(endpoint, "many", n)).await?;
         let many = round(&server, 64, 10_000, |n| configmap(endpoint, "many", MANY + n)).await?;
@@ -156,6 +165,7 @@ impl Figures {
             list,
             page,
             fan_out,
+            shared,
             many,
             end,
         })
@@ -247,50 +257,6 @@ async fn repeated(endpoint: &Endpoint, times: usize, path: &str) -> Result<f64> 
         let begun = Instant::now();
         connection.ask(&request).await?;
         samples.push(begun.elapsed());
-    }
-    Ok(millis(measure::percentile(&samples, 50)))
-}
-
-/// From sending a change until each of many watchers, on a connection of its own, has heard of it; the median.
-async fn fan_out(endpoint: &Endpoint) -> Result<f64> {
-    let mut connection = endpoint.connect().await?;
-    connection.ask(&endpoint.request("GET", "/api/v1/namespaces/few/configmaps?limit=1", "")).await?;
-    let list: serde_json::Value = serde_json::from_slice(connection.answer())?;
-    let version = list["metadata"]["resourceVersion"].as_str().context("no resourceVersion")?;
-    let path = format!("/api/v1/namespaces/few/configmaps?watch=true&resourceVersion={version}");
-    let request = endpoint.request("GET", &path, "");
-    let mut watchers = endpoint.connect_many(WATCHERS).await?;
-    for watcher in &mut watchers {
-        watcher.watch(&request).await?;
-    }
-    let mut samples = Vec::new();
-    for number in 0..40 {
-        let name = format!("news{number}");
-        let body = format!(
-            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}},"data":{{"key":"news"}}}}"#
-        );
-        let post = endpoint.request("POST", "/api/v1/namespaces/few/configmaps", &body);
-        let needle = format!("\"{name}\"");
-        let mut hearing = JoinSet::new();
-        for mut watcher in watchers.drain(..) {
-            let needle = needle.clone();
-            hearing.spawn(async move {
-                watcher.hear(needle.as_bytes()).await?;
-                anyhow::Ok((watcher, Instant::now()))
-            });
-        }
-        // All of them listen before anything happens.
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        let begun = Instant::now();
-        connection.ask(&post).await?;
-        let mut last = begun;
-        while let Some(heard) = hearing.join_next().await {
-            let (watcher, at) = heard??;
-            watchers.push(watcher);
-            last = last.max(at);
-        }
-        samples.push(last - begun);
-        tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(millis(measure::percentile(&samples, 50)))
 }

@@ -2,6 +2,7 @@
 //! kind of adjustment, our Rust example, and DRANET; and the drill in which a required plugin is killed, hung and
 //! restarted under a stream of pods.
 #![cfg(feature = "interop")]
+#![allow(clippy::print_stdout, reason = "what a kind came to belongs into the log of the run")]
 #![allow(unreachable_pub)] // A test has no public items; `pub` says what other files of it may use.
 
 #[path = "nri_twins/client.rs"]

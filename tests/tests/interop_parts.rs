@@ -68,7 +68,8 @@ fn walk(stack: &Stack) -> Result<()> {
     says(stack, &["logs", "web", "-c", "first"], "prepared")?;
     let log = stack.kubectl(&["logs", "web", "--tail=100"])?;
     ensure!(log.contains("GET / from"), "the probe is in the log: {log}");
-    let refused = stack.kubectl(&["exec", "web", "--", "/pod-app", "exit", "3"]).unwrap_err().to_string();
+    let exit = stack.kubectl(&["exec", "web", "--", "/pod-app", "exit", "3"]);
+    let refused = exit.err().context("kubectl hid the exit code")?.to_string();
     ensure!(refused.contains("exit code 3"), "{refused}");
     let events = stack.kubectl(&["get", "events", "--field-selector", "involvedObject.name=web"])?;
     ensure!(

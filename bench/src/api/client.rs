@@ -63,6 +63,27 @@ impl Endpoint {
         Ok(Connection { stream, buffer: Vec::with_capacity(64 << 10) })
     }
 
+    /// Opens a connection for HTTP/2.
+    pub async fn connect_http2(&self) -> Result<TlsStream<TcpStream>> {
+        let mut config = ClientConfig::clone(self.tls.config());
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let stream = TcpStream::connect(self.address).await?;
+        stream.set_nodelay(true)?;
+        let name = ServerName::IpAddress(self.address.ip().into());
+        Ok(TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
+    }
+
+    /// A GET for a client that renders its requests itself.
+    pub fn http_request<B>(&self, path: &str, body: B) -> Result<hyper::Request<B>> {
+        let mut request = hyper::Request::get(format!("https://{}{path}", self.address));
+        for (name, value) in self.headers.lines().filter_map(|line| line.split_once(": ")) {
+            if name != "Host" {
+                request = request.header(name, value);
+            }
+        }
+        Ok(request.body(body)?)
+    }
+
     /// Opens `count` connections.
     pub async fn connect_many(&self, count: usize) -> Result<Vec<Connection>> {
         let mut all = Vec::with_capacity(count);
@@ -164,7 +185,8 @@ impl Connection {
     }
 }
 
-fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+/// Where a text begins.
+pub fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     memchr::memmem::find(haystack, needle)
 }
 
