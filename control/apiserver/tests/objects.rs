@@ -381,3 +381,34 @@ async fn protobuf_bodies_are_read_and_written() {
     assert_eq!(broken.code, 400);
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_resize_changes_the_resources_of_a_pod_and_nothing_else() {
+    let server = start().await;
+    let mut wanted = pod("a");
+    wanted["spec"]["containers"][0]["resources"] =
+        json!({"requests": {"cpu": "100m"}, "limits": {"cpu": "200m"}});
+    let made = server.post(PODS, &wanted).await;
+    assert_eq!(made.code, 201, "{}", made.text);
+    let patch = |image: Value, cpu: &str| {
+        let container = json!({"name": "c", "image": image, "resources": {"limits": {"cpu": cpu}}});
+        json!({"spec": {"containers": [container]}}).to_string()
+    };
+    let strategic = [("content-type", "application/strategic-merge-patch+json")];
+    let path = format!("{PODS}/a/resize");
+    let resized = send(&server.admin, "PATCH", &path, &strategic, patch("img:2".into(), "500m")).await;
+    assert_eq!(resized.code, 200, "{}", resized.text);
+    let container = &resized.body["spec"]["containers"][0];
+    assert_eq!(container["resources"], json!({"requests": {"cpu": "100m"}, "limits": {"cpu": "500m"}}));
+    assert_eq!(container["image"], "img:1", "only resources are taken through resize");
+    assert_eq!(resized.body["metadata"]["generation"], 2);
+    assert_eq!(server.get(&format!("{PODS}/a")).await.body, resized.body);
+
+    let low = send(&server.admin, "PATCH", &path, &strategic, patch("img:1".into(), "50m")).await;
+    assert_eq!((low.code, low.body["reason"].as_str()), (422, Some("Invalid")), "{}", low.text);
+    let main =
+        send(&server.admin, "PATCH", &format!("{PODS}/a"), &strategic, patch("img:1".into(), "1")).await;
+    assert_eq!((main.code, main.body["reason"].as_str()), (422, Some("Invalid")), "{}", main.text);
+    assert_eq!(server.get(&format!("{PODS}/a")).await.body, resized.body, "what is refused changes nothing");
+    server.stop().await;
+}

@@ -291,6 +291,49 @@ fn kubectl_sets_scales_and_rolls_out() -> Result<()> {
     world.down()
 }
 
+/// The replica set a deployment's controller would make for a revision.
+const REVISION: &str = r#"
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata:
+  name: web-REV
+  labels: {app: web}
+  annotations: {deployment.kubernetes.io/revision: "REV"}
+  ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: web, uid: UID, controller: true}]
+spec:
+  replicas: 0
+  selector: {matchLabels: {app: web, pod-template-hash: "REV"}}
+  template:
+    metadata: {labels: {app: web, pod-template-hash: "REV"}}
+    spec: {containers: [{name: web, image: "localhost/web:REV"}]}
+"#;
+
+#[test]
+fn kubectl_follows_and_undoes_a_rollout() -> Result<()> {
+    let world = World::up()?;
+    world.ok("kubectl create deployment web --image=localhost/web:2 --replicas=0")?;
+    let uid = world.ok("kubectl get deployment web -o jsonpath='{.metadata.uid}'")?;
+    // No controller makes these yet, so the test does.
+    world.ok("kubectl annotate deployment web deployment.kubernetes.io/revision=2")?;
+    for revision in ["1", "2"] {
+        let set = REVISION.replace("REV", revision).replace("UID", uid.trim());
+        world.ok(&format!("kubectl apply -f - <<'END'{set}END"))?;
+    }
+    world.tells(
+        "kubectl rollout history deployment/web",
+        &["REVISION", "1         <none>", "2         <none>"],
+    )?;
+    world.tells("kubectl rollout history deployment/web --revision=1", &["localhost/web:1"])?;
+    let generation = world.ok("kubectl get deployment web -o jsonpath='{.metadata.generation}'")?;
+    let seen = format!(r#"{{"status":{{"observedGeneration":{}}}}}"#, generation.trim());
+    world.ok(&format!("kubectl patch deployment web --subresource=status --type=merge -p '{seen}'"))?;
+    world.says("kubectl rollout status deployment/web", "deployment \"web\" successfully rolled out")?;
+    world.says("kubectl rollout undo deployment/web --to-revision=1", "deployment.apps/web rolled back")?;
+    let image = "kubectl get deployment web -o jsonpath='{.spec.template.spec.containers[0].image}'";
+    world.says(image, "localhost/web:1")?;
+    world.down()
+}
+
 #[test]
 fn kubectl_builds_and_applies_a_kustomization() -> Result<()> {
     let world = World::up()?;
