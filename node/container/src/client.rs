@@ -125,6 +125,11 @@ impl Supervisor {
         Ok(supervisor)
     }
 
+    /// False once the connection has ended: whatever is asked from then on fails.
+    pub fn is_connected(&self) -> bool {
+        !lock(&self.shared.waiting).closed
+    }
+
     /// Gives a new supervisor what we held through the old one's death, and holds what it has.
     fn share_descriptors(&self) -> Result<(), Error> {
         for (id, fds) in self.shared.held.copies() {
@@ -157,7 +162,12 @@ impl Supervisor {
         Ok(self.call("list", &())?.0)
     }
 
-    /// The same without taking note of execs that have ended.
+    /// One container the supervisor has, dead or alive.
+    pub fn find(&self, id: &str) -> Result<Option<ContainerState>, Error> {
+        Ok(self.list_states()?.into_iter().find(|known| known.id == id))
+    }
+
+    /// As [`Supervisor::list`], without taking note of execs that have ended.
     fn list_states(&self) -> Result<Vec<ContainerState>, Error> {
         match self.call("peek", &()) {
             Ok((states, _)) => Ok(states),

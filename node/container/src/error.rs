@@ -99,6 +99,11 @@ impl Error {
         matches!(self, Error::Refused { kind: RefusalKind::NotFound, .. })
     }
 
+    /// True when the supervisor died, or hung up, under the call: whether it was carried out is not known.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Error::Disconnected { .. } | Error::Socket { .. })
+    }
+
     /// True when the supervisor is older than the operation.
     pub(crate) fn is_unsupported(&self) -> bool {
         matches!(self, Error::Refused { kind: RefusalKind::Unsupported, .. })

@@ -3,7 +3,7 @@
 use std::{
     net::SocketAddr,
     path::PathBuf,
-    sync::{Arc, Mutex, RwLock},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -12,7 +12,10 @@ use podwire_wire::{
     CRI_MESSAGE_LIMIT,
     cri::{image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer},
 };
-use tokio::{net::UnixListener, sync::mpsc};
+use tokio::{
+    net::UnixListener,
+    sync::{mpsc, watch},
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -145,7 +148,7 @@ impl Config {
             stops: Joins::new(),
             early: Mutex::default(),
             execs: Mutex::default(),
-            supervisor: RwLock::new(supervisor),
+            supervisor: watch::Sender::new(supervisor),
         });
         view.open(&core);
         if stale {

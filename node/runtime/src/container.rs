@@ -14,7 +14,7 @@ use crate::{
     arrow::Arrow,
     core::{Core, Exit},
     error::{OpError, chain},
-    host,
+    host, launch,
     model::Container,
     records::{ContainerPhase, SandboxPhase, row::Kind},
     signal,
@@ -50,7 +50,7 @@ pub(crate) async fn start(core: &Arc<Core>, container: &Arc<Container>) -> Resul
         });
     }
     let arrow = Arrow::cri();
-    match launch(core, container).await {
+    match launch::launch(core, container).await {
         Ok((pid, at)) => {
             Arrow::own().over(&sandbox, "container process started", &format!("pid {pid}"));
             let early = began(core, container, pid, at)?;
@@ -73,35 +73,8 @@ pub(crate) async fn start(core: &Arc<Core>, container: &Arc<Container>) -> Resul
     }
 }
 
-/// Sets the container up, asks the plugins, lets it go.
-async fn launch(core: &Arc<Core>, container: &Arc<Container>) -> Result<(i32, i64), OpError> {
-    let id = container.id().to_owned();
-    let taken = container.clone();
-    let pid = core
-        .blocking(move |core| {
-            let container = taken;
-            if let Some(folder) = log_path(&container).as_ref().and_then(|path| path.parent()) {
-                std::fs::create_dir_all(folder).map_err(OpError::failed("make the log folder"))?;
-            }
-            let made = match core.maker(&container)? {
-                Some(foreign) => {
-                    let request = foreign.request(core, &container)?;
-                    core.supervisor().create_foreign(request)
-                }
-                None => core.supervisor().create(create_request(core, &container)?),
-            };
-            let made = made.map_err(OpError::failed("create container task"))?;
-            i32::try_from(made.pid).map_err(OpError::failed("read the process id"))
-        })
-        .await?;
-    core.hooks.start_container(container).await.map_err(OpError::failed("start the container's plugins"))?;
-    let at = core
-        .blocking(move |core| core.supervisor().start(&id).map_err(OpError::failed("start container task")))
-        .await?;
-    Ok((pid, i64::try_from(at.at).unwrap_or_else(|_| host::now())))
-}
-
-fn create_request(core: &Core, container: &Container) -> Result<CreateRequest, OpError> {
+/// What the supervisor is to make.
+pub(crate) fn create_request(core: &Core, container: &Container) -> Result<CreateRequest, OpError> {
     let row = &container.row;
     let spec = container.spec();
     let readonly = spec.root().as_ref().and_then(oci_spec::runtime::Root::readonly).unwrap_or(false);
@@ -158,9 +131,8 @@ async fn not_started(core: &Arc<Core>, container: &Arc<Container>, error: &OpErr
     if let Err(error) = changed {
         tracing::error!(container = container.id(), error = chain(&error), "failed start not recorded");
     }
-    let id = container.id().to_owned();
-    let deleted =
-        core.blocking(move |core| core.supervisor().delete(&id).map_err(OpError::failed("delete"))).await;
+    let taken = container.clone();
+    let deleted = core.blocking(move |core| launch::take_back(core, &taken)).await;
     if let Err(error) = deleted {
         tracing::warn!(container = container.id(), error = chain(&error), "failed container not deleted yet");
     }

@@ -6,13 +6,14 @@
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, RwLock},
+    sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use podwire_cni_lib::Networks;
 use podwire_container::Supervisor;
 use podwire_image::ImageStore;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio_util::task::TaskTracker;
 
 use crate::{
@@ -63,13 +64,27 @@ pub(crate) struct Core {
     pub(crate) stops: Joins<String, Shared<()>>,
     pub(crate) early: Mutex<HashMap<String, Exit>>,
     pub(crate) execs: Mutex<HashMap<String, oneshot::Sender<i32>>>,
-    pub(crate) supervisor: RwLock<Supervisor>,
+    pub(crate) supervisor: watch::Sender<Supervisor>,
 }
+
+/// How long an operation waits for a supervisor in place of one that died.
+const SUCCESSION: Duration = Duration::from_secs(30);
 
 impl Core {
     /// The connection to the supervisor that is current now.
     pub(crate) fn supervisor(&self) -> Supervisor {
-        self.supervisor.read().expect("no panic while holding the supervisor").clone()
+        self.supervisor.borrow().clone()
+    }
+
+    /// Waits for a successor if the supervisor has died.
+    ///
+    /// Cancel safe.
+    pub(crate) async fn successor(&self) -> Result<(), OpError> {
+        let mut current = self.supervisor.subscribe();
+        match tokio::time::timeout(SUCCESSION, current.wait_for(Supervisor::is_connected)).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(OpError::Unavailable { what: "a supervisor" }),
+        }
     }
 
     /// The folder of one sandbox's pins and files.

@@ -76,6 +76,9 @@ async fn launch(
     if container.phase() != ContainerPhase::Running {
         return Err(OpError::Precondition { why: format!("container {} is not running", container.id()) });
     }
+    core.successor().await?;
+    // Chosen before the waiter is there: waiters are forgotten when a supervisor is, and its successor knows none.
+    let supervisor = core.supervisor();
     let exec_id = host::fresh_id();
     let (sender, exit) = oneshot::channel();
     core.execs.lock().expect("no panic while holding exec waiters").insert(exec_id.clone(), sender);
@@ -98,8 +101,7 @@ async fn launch(
         process: core.foreign(container).map(|_| foreign::process(container, argv, tty)).transpose()?,
     };
     let attempt = format!("exec in container {}", container.id());
-    let handle =
-        core.blocking(move |core| core.supervisor().exec(request).map_err(OpError::failed(attempt))).await?;
+    let handle = core.blocking(move |_| supervisor.exec(request).map_err(OpError::failed(attempt))).await?;
     pending.armed = true;
     Ok(Started { handle, exit, pending })
 }

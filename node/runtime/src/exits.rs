@@ -2,7 +2,7 @@
 //!
 //! The one task here never calls the supervisor itself, so its queue always drains; reconnecting is a task of its own.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use podwire_container::{Event, Supervisor, SupervisorConfig};
 use tokio::sync::mpsc;
@@ -18,6 +18,8 @@ use crate::{
 
 /// Events that may wait to be handled.
 const QUEUE: usize = 4096;
+/// How long after a supervisor could not be had the next is tried.
+const RETRY: Duration = Duration::from_millis(50);
 
 /// The callback for the supervisor's handle, and the queue it fills.
 pub(crate) fn queue() -> (Arc<dyn Fn(Event) + Send + Sync>, mpsc::Receiver<Event>) {
@@ -51,10 +53,13 @@ pub(crate) async fn run(
                     waiter.send(code).ok();
                 }
             }
-            Some(Event::Disconnected) | None => match reconnect(&core, &config).await {
-                Some(fresh) => events = fresh,
-                None => return,
-            },
+            Some(Event::Disconnected) | None => {
+                events = tokio::select! {
+                    biased;
+                    () = shutdown.cancelled() => return,
+                    fresh = reconnect(&core, &config) => fresh,
+                };
+            }
         }
     }
 }
@@ -77,29 +82,28 @@ fn exited(core: &Arc<Core>, id: &str, code: i32, oom: bool, at: u64) {
     }
 }
 
-/// Finds or starts a supervisor again and learns what became of the containers.
-async fn reconnect(core: &Arc<Core>, config: &SupervisorConfig) -> Option<mpsc::Receiver<Event>> {
+/// Finds or starts a supervisor again and learns what became of the containers. Tries until it has one.
+async fn reconnect(core: &Arc<Core>, config: &SupervisorConfig) -> mpsc::Receiver<Event> {
     tracing::warn!(socket = ?config.socket, "supervisor is gone; connecting again");
-    let (callback, receiver) = queue();
-    let config = config.clone();
-    let connected =
-        tokio::task::spawn_blocking(move || Supervisor::connect_or_spawn(&config, callback)).await;
-    match connected {
-        Ok(Ok(supervisor)) => {
-            *core.supervisor.write().expect("no panic while holding the supervisor") = supervisor;
-            // Their exits will never be told.
-            core.execs.lock().expect("no panic while holding exec waiters").clear();
-            let core = core.clone();
-            core.clone().tasks.spawn(async move { recovery::adopt(&core, recovery::Starts::GoOn).await });
-            Some(receiver)
-        }
-        Ok(Err(error)) => {
-            tracing::error!(
-                error = &error as &dyn std::error::Error,
-                "no supervisor; containers cannot be started"
-            );
-            None
-        }
-        Err(_) => None,
+    loop {
+        let (callback, receiver) = queue();
+        let config = config.clone();
+        let connected =
+            tokio::task::spawn_blocking(move || Supervisor::connect_or_spawn(&config, callback)).await;
+        let error: Box<dyn std::error::Error + Send + Sync> = match connected {
+            Ok(Ok(supervisor)) => {
+                // Their exits will never be told.
+                core.execs.lock().expect("no panic while holding exec waiters").clear();
+                core.supervisor.send_replace(supervisor);
+                let core = core.clone();
+                core.clone().tasks.spawn(async move { recovery::adopt(&core, recovery::Starts::GoOn).await });
+                return receiver;
+            }
+            // The dying one may still hold its socket or its lock for a moment.
+            Ok(Err(error)) => error.into(),
+            Err(error) => error.into(),
+        };
+        tracing::warn!(error = &*error, "no supervisor yet; containers cannot be started until there is one");
+        tokio::time::sleep(RETRY).await;
     }
 }

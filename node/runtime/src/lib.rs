@@ -24,6 +24,7 @@ mod image_volume;
 mod info;
 mod joins;
 mod journal;
+mod launch;
 mod layered;
 mod metrics;
 mod model;

@@ -3,7 +3,7 @@
 //! Order: containers are adopted or ended, half made sandboxes are taken down, then sandboxes, snapshots, folders and
 //! mounts that no row names are removed and reported. After another boot no process lives: every row is swept.
 
-use std::{collections::HashSet, io, path::Path, sync::Arc};
+use std::{collections::HashSet, sync::Arc};
 
 use podwire_container::ContainerStatus;
 
@@ -14,6 +14,7 @@ use crate::{
     error::{OpError, chain},
     host,
     journal::Contents,
+    launch,
     model::{Container, Sandbox},
     network,
     records::{ContainerPhase, SandboxPhase, row::Kind},
@@ -103,7 +104,17 @@ pub(crate) enum Starts {
 }
 
 /// Learns from the supervisor what became of every container; ends what it has and the journal does not.
+///
+/// Operations go on meanwhile: only what was there before the supervisor was asked must be on its list.
 pub(crate) async fn adopt(core: &Arc<Core>, starts: Starts) {
+    let expected = |known: &Arc<Container>| match known.phase() {
+        ContainerPhase::Running => true,
+        ContainerPhase::Starting => starts == Starts::Stopped,
+        ContainerPhase::Created | ContainerPhase::Exited => false,
+    };
+    let containers: Vec<_> = core.registry.containers().into_iter().filter(expected).collect();
+    let mut reaped = core.registry.sandboxes();
+    reaped.retain(|known| known.state().reaper_pid != 0);
     let listed = core
         .blocking(|core| {
             core.supervisor().list().map_err(OpError::failed("list the supervisor's containers"))
@@ -126,28 +137,21 @@ pub(crate) async fn adopt(core: &Arc<Core>, starts: Starts) {
             delete(core, found.id).await;
         }
     }
-    for known in core.registry.containers() {
-        if seen.contains(known.id()) {
-            continue;
-        }
-        if known.phase() == ContainerPhase::Starting && starts == Starts::Stopped {
-            never_begun(core, &known).await;
-        } else if matches!(known.phase(), ContainerPhase::Starting | ContainerPhase::Running) {
-            tracing::warn!(container = known.id(), "container ended unseen");
-            set_running(core, &known, 0, None);
-            container::ended(
-                core,
-                &known,
-                &Exit { code: container::UNKNOWN_EXIT, oom: false, at: host::now() },
-            );
+    for known in containers.iter().filter(|known| !seen.contains(known.id())) {
+        match known.phase() {
+            ContainerPhase::Starting => never_begun(core, known).await,
+            ContainerPhase::Running => {
+                tracing::warn!(container = known.id(), "container ended unseen");
+                let exit = Exit { code: container::UNKNOWN_EXIT, oom: false, at: host::now() };
+                container::ended(core, known, &exit);
+            }
+            ContainerPhase::Created | ContainerPhase::Exited => {}
         }
     }
-    for known in core.registry.sandboxes() {
-        if known.state().reaper_pid != 0 && !seen.contains(&known.id) {
-            let changed = known.change(&core.journal, |state| state.reaper_pid = 0);
-            if let Err(error) = changed {
-                tracing::error!(sandbox = %known.id, error = chain(&error), "journal not written");
-            }
+    for known in reaped.iter().filter(|known| !seen.contains(&known.id)) {
+        let changed = known.change(&core.journal, |state| state.reaper_pid = 0);
+        if let Err(error) = changed {
+            tracing::error!(sandbox = %known.id, error = chain(&error), "journal not written");
         }
     }
 }
@@ -168,11 +172,11 @@ async fn take_over(
     starts: Starts,
 ) {
     match (known.phase(), &found.status) {
-        // Whoever made it says start, or deletes it.
+        // Whoever starts it looks for itself, and goes on or begins again.
+        (ContainerPhase::Starting, _) if starts == Starts::GoOn => {}
         (_, ContainerStatus::Created) if starts == Starts::GoOn => {}
         (_, ContainerStatus::Created) => {
             // Nobody will say start any more.
-            delete(core, found.id.clone()).await;
             never_begun(core, known).await;
         }
         (ContainerPhase::Starting, ContainerStatus::Running) => {
@@ -196,13 +200,7 @@ async fn never_begun(core: &Arc<Core>, known: &Arc<Container>) {
     let container = known.clone();
     let done = core
         .blocking(move |core| {
-            // A volatile overlay marks its work folder, and the kernel refuses to mount a marked one again.
-            match std::fs::remove_dir_all(Path::new(&container.row.work).join("work")) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(OpError::failed("empty the work folder")(error));
-                }
-                _ => {}
-            }
+            launch::take_back(core, &container)?;
             container.change(&core.journal, |state| {
                 let begun = state.phase() == ContainerPhase::Starting;
                 state.phase = ContainerPhase::Created as i32;

@@ -1,5 +1,7 @@
 //! What survives when the daemon is killed, and what must not.
 
+use std::time::{Duration, Instant};
+
 use podwire_wire::cri;
 
 use crate::world::{World, eventually};
@@ -94,6 +96,69 @@ async fn a_start_the_daemon_died_in_can_be_asked_for_again() {
     assert_eq!(world.status(&id).await.state, cri::ContainerState::ContainerCreated as i32, "never begun");
     world.begin(&id).await.unwrap();
     assert_eq!(world.exited(&id).await.exit_code, 3);
+    world.stop_and_remove(&sandbox).await;
+    eventually("nothing is left", || world.residue().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_outlives_the_supervisor_that_was_asked_for_it() {
+    let world = World::new().await;
+    let pod = world.pod("heir");
+    let sandbox = world.run(&pod).await.unwrap();
+    let id = world.create(&sandbox, &pod, &World::shell("heir", "exit 3")).await.unwrap();
+    world.freeze_supervisor();
+    let (mut client, asked) = (world.cri.clone(), id.clone());
+    let mut calls = tokio::task::JoinSet::new();
+    calls.spawn(async move {
+        client.start_container(cri::StartContainerRequest { container_id: asked }).await.map(drop)
+    });
+    eventually("the start is under way", || world.dir.join("logs").exists());
+    world.kill_supervisor();
+    calls.join_next().await.unwrap().unwrap().unwrap();
+    assert_eq!(world.exited(&id).await.exit_code, 3);
+    world.stop_and_remove(&sandbox).await;
+    eventually("nothing is left", || world.residue().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_supervisor_killed_amid_starts_loses_no_container() {
+    let world = World::new().await;
+    let pod = world.pod("many");
+    let sandbox = world.run(&pod).await.unwrap();
+    for round in 0..3 {
+        let mut ids = Vec::new();
+        for number in 0..8 {
+            let config = World::shell(&format!("c-{round}-{number}"), "sleep 1000");
+            ids.push(world.create(&sandbox, &pod, &config).await.unwrap());
+        }
+        let mut calls = tokio::task::JoinSet::new();
+        for id in ids.clone() {
+            let mut client = world.cri.clone();
+            let request = cri::StartContainerRequest { container_id: id.clone() };
+            calls.spawn(async move { client.start_container(request).await.map(|_| id) });
+        }
+        // Some run, some are half made, some have not begun.
+        for _ in 0..=round {
+            calls.join_next().await.unwrap().unwrap().unwrap();
+        }
+        world.kill_supervisor();
+        while let Some(started) = calls.join_next().await {
+            started.unwrap().unwrap();
+        }
+        for id in ids {
+            let status = world.status(&id).await;
+            assert_eq!(status.state, cri::ContainerState::ContainerRunning as i32, "{status:?}");
+            // One that was asked of the supervisor just before it died is lost, and whoever asked for it knows.
+            let deadline = Instant::now() + Duration::from_secs(20);
+            let answer = loop {
+                match world.exec(&id, "echo here", 10).await {
+                    Err(_) if Instant::now() < deadline => tokio::time::sleep(Duration::from_millis(5)).await,
+                    answer => break answer,
+                }
+            };
+            assert_eq!(answer.unwrap().stdout, b"here\n");
+        }
+    }
     world.stop_and_remove(&sandbox).await;
     eventually("nothing is left", || world.residue().is_empty());
 }

@@ -140,6 +140,22 @@ impl World {
         signal_supervisor(&self.dir, Signal::CONT);
     }
 
+    /// kill -9 of the supervisor, and of nothing else: a child it has just made looks like it.
+    pub(crate) fn kill_supervisor(&self) {
+        let pid = self.supervisor().expect("a supervisor holds its lock");
+        rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    }
+
+    /// Who holds the supervisor's lock.
+    fn supervisor(&self) -> Option<Pid> {
+        use std::os::unix::fs::MetadataExt;
+        let inode = std::fs::metadata(self.dir.join("supervisor/supervisor.lock")).ok()?.ino();
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        let held =
+            locks.lines().find(|line| line.contains("FLOCK") && line.contains(&format!(":{inode} ")))?;
+        Pid::from_raw(held.split_whitespace().nth(4)?.parse().ok()?)
+    }
+
     /// kill -9: nothing is said goodbye to.
     pub(crate) fn kill(&mut self) {
         let mut daemon = self.daemon.take().unwrap();

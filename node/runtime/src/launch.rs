@@ -1,0 +1,138 @@
+//! From a created container to its running process, even when supervisors die under way.
+//!
+//! A supervisor's death says nothing about how far it got: its successor knows what had begun, and everything else is
+//! taken back and begun again.
+
+use std::{fs, io, path::Path, sync::Arc, time::Duration};
+
+use podwire_container::{ContainerState, ContainerStatus, Error as TaskError, Supervisor};
+use podwire_linux::{cgroup, mount};
+
+use crate::{
+    container,
+    core::{Core, Exit},
+    error::{OpError, chain},
+    foreign, host,
+    model::Container,
+};
+
+/// Supervisors that may die under one start.
+const DEATHS: usize = 5;
+/// How long what a dead supervisor left in a container's cgroup may take to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a container did not start.
+enum Trouble {
+    /// The supervisor died; its successor may do better.
+    Gone(OpError),
+    Failed(OpError),
+}
+
+impl From<OpError> for Trouble {
+    fn from(error: OpError) -> Trouble {
+        Trouble::Failed(error)
+    }
+}
+
+fn trouble(attempt: &'static str) -> impl FnOnce(TaskError) -> Trouble {
+    move |error| {
+        let kind = if error.is_gone() { Trouble::Gone } else { Trouble::Failed };
+        kind(OpError::failed(attempt)(error))
+    }
+}
+
+/// Sets the container up, asks the plugins, lets it go; gives its process and when it began.
+pub(crate) async fn launch(core: &Arc<Core>, container: &Arc<Container>) -> Result<(i32, i64), OpError> {
+    let mut told = false;
+    let mut deaths = 0;
+    loop {
+        let error = match once(core, container, &mut told).await {
+            Ok(begun) => return Ok(begun),
+            Err(Trouble::Failed(error)) => return Err(error),
+            Err(Trouble::Gone(error)) => error,
+        };
+        deaths += 1;
+        if deaths > DEATHS {
+            return Err(error);
+        }
+        tracing::warn!(
+            container = container.id(),
+            error = chain(&error),
+            "supervisor died under a start; its successor is asked"
+        );
+        core.successor().await?;
+        let taken = container.clone();
+        if let Some(begun) = core.blocking(move |core| begun_or_taken_back(core, &taken)).await? {
+            return Ok(begun);
+        }
+    }
+}
+
+/// One try, all of it with one supervisor.
+async fn once(core: &Arc<Core>, container: &Arc<Container>, told: &mut bool) -> Result<(i32, i64), Trouble> {
+    let supervisor = core.supervisor();
+    let (taken, asked) = (container.clone(), supervisor.clone());
+    let pid = core.blocking(move |core| Ok(make(core, &taken, &asked))).await??;
+    if !std::mem::replace(told, true) {
+        let started = core.hooks.start_container(container).await;
+        started.map_err(OpError::failed("start the container's plugins"))?;
+    }
+    let id = container.id().to_owned();
+    let started = core.blocking(move |_| Ok(supervisor.start(&id))).await?;
+    let at = started.map_err(trouble("start container task"))?.at;
+    Ok((pid, i64::try_from(at).unwrap_or_else(|_| host::now())))
+}
+
+/// Everything up to the point where only execve is missing. Blocks.
+fn make(core: &Core, container: &Container, supervisor: &Supervisor) -> Result<i32, Trouble> {
+    if let Some(folder) = container::log_path(container).as_ref().and_then(|path| path.parent()) {
+        fs::create_dir_all(folder).map_err(OpError::failed("make the log folder"))?;
+    }
+    let made = match core.maker(container)? {
+        Some(foreign) => supervisor.create_foreign(foreign.request(core, container)?),
+        None => supervisor.create(container::create_request(core, container)?),
+    };
+    let made = made.map_err(trouble("create container task"))?;
+    Ok(i32::try_from(made.pid).map_err(OpError::failed("read the process id"))?)
+}
+
+/// The process, if the supervisor that died had got as far as that; else nothing of it is left. Blocks.
+fn begun_or_taken_back(core: &Core, container: &Container) -> Result<Option<(i32, i64)>, OpError> {
+    let found = core.supervisor().find(container.id());
+    let found = found.map_err(OpError::failed("ask the supervisor for the container"))?;
+    let Some(ContainerState { pid, status, started_at: Some(at), .. }) = found else {
+        take_back(core, container)?;
+        return Ok(None);
+    };
+    if let ContainerStatus::Exited { code, oom, finished_at, .. } = status {
+        let at = i64::try_from(finished_at).unwrap_or(i64::MAX);
+        let mut early = core.early.lock().expect("no panic while holding early exits");
+        early.insert(container.id().to_owned(), Exit { code, oom, at });
+    }
+    let pid = i32::try_from(pid).map_err(OpError::failed("read the process id"))?;
+    Ok(Some((pid, i64::try_from(at).unwrap_or_else(|_| host::now()))))
+}
+
+/// Makes a start undone, whoever of the supervisors got how far with it. Blocks.
+pub(crate) fn take_back(core: &Core, container: &Container) -> Result<(), OpError> {
+    core.supervisor().delete(container.id()).map_err(OpError::failed("delete container task"))?;
+    // A child that a dead supervisor had just made is in nobody's journal.
+    let path = container.cgroup();
+    if !path.is_empty() {
+        cgroup::group(&path)
+            .and_then(|group| group.remove(PATIENCE))
+            .map_err(OpError::failed("remove the container's cgroup"))?;
+    }
+    if core.foreign(container).is_some() {
+        foreign::release(core, container)?;
+        mount::detach_all_under(&core.container_dir(container.id()).join("bundle"))
+            .map_err(OpError::failed("unmount the root file system"))?;
+    }
+    // A volatile overlay marks its work folder, and the kernel refuses to mount a marked one again.
+    match fs::remove_dir_all(Path::new(&container.row.work).join("work")) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(OpError::failed("empty the work folder")(error))
+        }
+        _ => Ok(()),
+    }
+}
