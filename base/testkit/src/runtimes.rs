@@ -17,10 +17,13 @@ use crate::{
     upstream::{self, ContainerdOptions, Scratch},
 };
 
+/// What `podwire up` gives a node. The reference plugins ignore the names of our tables; unless nf_tables were named, they
+/// would run iptables.
 const CONFLIST: &str = r#"{"cniVersion":"1.0.0","name":"@BRIDGE@","plugins":[
- {"type":"bridge","bridge":"@BRIDGE@","isGateway":true,"ipMasq":true,"hairpinMode":true,
+ {"type":"bridge","bridge":"@BRIDGE@","isGateway":true,"hairpinMode":true,
+  "ipMasq":true,"ipMasqBackend":"nftables","ipMasqTable":"@BRIDGE@_masquerade",
   "ipam":{"type":"host-local","dataDir":"@DATA@","ranges":[[{"subnet":"@NET@"}]],"routes":[{"dst":"0.0.0.0/0"}]}},
- {"type":"portmap","capabilities":{"portMappings":true}}]}"#;
+ {"type":"portmap","backend":"nftables","nftTable":"@BRIDGE@_hostport","capabilities":{"portMappings":true}}]}"#;
 
 /// A folder and a registry; the calling thread's network namespace is the machine.
 pub struct Bed {
