@@ -164,8 +164,21 @@ impl Server {
             .clone_into(pids, flags, into.as_ref(), || child::container(&launch, &pipes))
             .map_err(|e| refusal(RefusalKind::Setup, format!("clone the container's process: {e}")))?;
         let whose = Whose { container: arg.id.clone(), exec: None };
-        let process =
-            self.watch(whose, pid, pidfd, &wiring.status.0, wiring.console).map_err(|e| internal(&e))?;
+        let console = wiring.console.take();
+        let process = self.watch(whose, pid, pidfd, &wiring.status.0, console).map_err(|e| internal(&e))?;
+        self.begun(reply, arg, process, wiring, group, log)
+    }
+
+    /// A container whose process is at work on it.
+    pub(super) fn begun(
+        &mut self,
+        reply: Reply,
+        arg: CreateArg,
+        process: Process,
+        wiring: Wiring,
+        group: Option<Group>,
+        log: Option<Log>,
+    ) -> Result<Container, Refusal> {
         let mut outputs = Vec::new();
         for (stream, ends) in [(Stream::Stdout, wiring.stdout), (Stream::Stderr, wiring.stderr)] {
             if let Some((read, _)) = ends {

@@ -15,14 +15,13 @@ use rustix::event::epoll::EventFlags;
 use serde::{Deserialize, Serialize};
 
 use super::clients::{Reply, ok, unzip};
-use super::container::{Container, Exec, Exited, Phase, Process, Starting};
+use super::container::{Exec, Exited, Phase, Process, Starting};
 use super::create::{Wiring, open_log, receive_master};
 use super::delete::UNKNOWN;
 use super::helper::{self, Ended, PATIENCE, Purpose};
-use super::hooks::Progress;
 use super::note;
 use super::output::Output;
-use super::poll::{Source, Stream, Whose, now};
+use super::poll::{Poll, Source, Stream, Whose, now};
 use super::server::{Server, internal, refusal};
 use crate::error::RefusalKind;
 use crate::protocol::{CreateArg, ExecArg, FdRole, ProcessReply, Refusal};
@@ -129,6 +128,12 @@ fn terminal(listener: &UnixListener) -> io::Result<OwnedFd> {
     receive_master(&OwnedFd::from(stream))
 }
 
+/// A process that reports nothing; its end will be heard of.
+fn follow(poll: &mut Poll, whose: Whose, pid: u32, pidfd: OwnedFd) -> io::Result<Process> {
+    let token = poll.add(&pidfd, Source::Process(whose), EventFlags::IN)?;
+    Ok(Process { pid, pidfd, pidfd_token: Some(token), status: None, console: None, master: None })
+}
+
 /// Gives a program the ends of the container's streams as its own; it hands them on.
 fn give_stdio(command: &mut Command, wiring: &Wiring) -> io::Result<()> {
     command.stdin(Stdio::from(wiring.stdin.0.try_clone()?));
@@ -158,36 +163,10 @@ impl Server {
         let (wiring, process) = self.run_create(&arg, &mut foreign).map_err(|e| {
             refusal(RefusalKind::Setup, format!("run OCI runtime {}: {e}", foreign.plan.runtime))
         })?;
-        let mut outputs = Vec::new();
-        for (stream, ends) in [(Stream::Stdout, wiring.stdout), (Stream::Stderr, wiring.stderr)] {
-            if let Some((read, _)) = ends {
-                outputs.push(Output::new(&mut self.poll, &arg.id, stream, read).map_err(|e| internal(&e))?);
-            }
-        }
-        let container = Container {
-            own_pids: arg.plan.clone_flags & u64::from(libc::CLONE_NEWPID.cast_unsigned()) != 0,
-            id: arg.id.clone(),
-            plan: arg.plan,
-            process,
-            phase: Phase::Creating(reply),
-            group,
-            started_at: None,
-            oom_watch: arg.oom_watch,
-            // Never written to: the runtime's own `start` lets it go.
-            go: Some(wiring.start.1),
-            stdin: wiring.stdin.1,
-            outputs,
-            log,
-            sinks: std::collections::BTreeMap::new(),
-            execs: std::collections::BTreeMap::new(),
-            start_failed: false,
-            adopted: false,
-            waits_for_reaping: false,
-            hooks: Progress::default(),
-            foreign: Some(foreign),
-            deleting: None,
-        };
-        self.containers.insert(arg.id, container);
+        // What would let it go is never written to: the runtime's own `start` does that.
+        let mut container = self.begun(reply, arg, process, wiring, group, log)?;
+        container.foreign = Some(foreign);
+        self.containers.insert(container.id.clone(), container);
         Ok(())
     }
 
@@ -205,10 +184,7 @@ impl Server {
         give_stdio(&mut command, &wiring)?;
         let (pid, pidfd) = helper::run(command.arg(&arg.id))?;
         let whose = Whose { container: arg.id.clone(), exec: None };
-        let token = self.poll.add(&pidfd, Source::Process(whose), EventFlags::IN)?;
-        let process =
-            Process { pid, pidfd, pidfd_token: Some(token), status: None, console: None, master: None };
-        Ok((wiring, process))
+        Ok((wiring, follow(&mut self.poll, whose, pid, pidfd)?))
     }
 
     /// The runtime has made the container, or has not.
@@ -230,10 +206,7 @@ impl Server {
         foreign.plan.forget(&["create.log".to_owned(), "pid".to_owned(), "console.sock".to_owned()]);
         let taken = made.and_then(|(pid, pidfd)| {
             let whose = Whose { container: id.to_owned(), exec: None };
-            let token =
-                self.poll.add(&pidfd, Source::Process(whose), EventFlags::IN).map_err(|e| e.to_string())?;
-            container.process =
-                Process { pid, pidfd, pidfd_token: Some(token), status: None, console: None, master: None };
+            container.process = follow(&mut self.poll, whose, pid, pidfd).map_err(|e| e.to_string())?;
             if let Some(console) = console {
                 let master = terminal(&console).map_err(|e| format!("no terminal arrived: {e}"))?;
                 let copy = master.try_clone().map_err(|e| e.to_string())?;
@@ -370,8 +343,7 @@ impl Server {
         let (wiring, console, mut command) = (exec.0, exec.1, command);
         let ran = helper::run(command.arg(&arg.id)).and_then(|(pid, pidfd)| {
             let whose = Whose { container: arg.id.clone(), exec: Some(arg.exec_id.clone()) };
-            let token = self.poll.add(&pidfd, Source::Process(whose), EventFlags::IN)?;
-            Ok(Process { pid, pidfd, pidfd_token: Some(token), status: None, console: None, master: None })
+            follow(&mut self.poll, whose, pid, pidfd)
         });
         let process = ran.map_err(|e| refusal(RefusalKind::Setup, format!("run {}: {e}", plan.runtime)))?;
         let mut fds = Vec::new();
@@ -408,8 +380,7 @@ impl Server {
         plan.forget(&["log", "pid", "json", "sock"].map(|ending| format!("{tag}.{ending}")));
         let taken = taken.and_then(|(pid, pidfd)| {
             let whose = Whose { container: id.to_owned(), exec: Some(exec_id.to_owned()) };
-            let token =
-                self.poll.add(&pidfd, Source::Process(whose), EventFlags::IN).map_err(|e| e.to_string())?;
+            let mut process = follow(&mut self.poll, whose, pid, pidfd).map_err(|e| e.to_string())?;
             let master = started.console.as_ref().map(terminal).transpose();
             let master = master.map_err(|e| format!("no terminal arrived: {e}"))?;
             for role in [FdRole::Stdin, FdRole::Stdout] {
@@ -417,8 +388,8 @@ impl Server {
                     starting.fds.extend(master.try_clone().map(|copy| (role, copy)));
                 }
             }
-            exec.process =
-                Process { pid, pidfd, pidfd_token: Some(token), status: None, console: None, master };
+            process.master = master;
+            exec.process = process;
             Ok(pid)
         });
         match taken {
