@@ -100,6 +100,17 @@ fn bad_input_gets_the_right_code_and_names_the_field() {
     assert_eq!(error(&run("bridge", &with_command("GC"), r#"{"cniVersion":"1.0.0","name":"n"}"#)).0, 1);
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     assert_eq!(error(&run("bridge", &add, &deep)).0, 6);
+    let (code, msg) = error(&run("host-local", &add, &host_local(Path::new("some/folder"))));
+    assert_eq!(code, 7);
+    assert!(msg.contains("dataDir"), "{msg}");
+}
+
+#[test]
+fn looking_for_a_reservation_makes_no_folder() {
+    let dir = tempfile::tempdir().expect("folder");
+    let (_, msg) = error(&run("host-local", &with_command("CHECK"), &host_local(&dir.path().join("x"))));
+    assert!(msg.contains("Failed to find address"), "{msg}");
+    assert!(!dir.path().join("x").exists());
 }
 
 #[test]

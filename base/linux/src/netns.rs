@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FsWord, fstatfs};
@@ -85,7 +85,12 @@ impl Netns {
 
     /// The calling thread's namespace.
     pub fn current() -> Result<Netns, Error> {
-        Netns::open(Path::new("/proc/thread-self/ns/net"))
+        let path = Path::new("/proc/thread-self/ns/net");
+        match of_new_socket() {
+            Ok(file) => Ok(Netns { file, path: path.to_owned() }),
+            // Not allowed to ask: the file system tells as well.
+            Err(_) => Netns::open(path),
+        }
     }
 
     /// The path it was opened by.
@@ -137,6 +142,25 @@ impl Drop for Inside {
             std::process::abort();
         }
     }
+}
+
+/// The namespace that sockets of the calling thread are in: it costs a tenth of what the thread's folder in /proc does,
+/// all of which the kernel makes for a new process when somebody looks at it.
+fn of_new_socket() -> io::Result<File> {
+    const SIOCGSKNS: libc::c_ulong = 0x894c;
+    let socket = rustix::net::socket_with(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::DGRAM,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )?;
+    // SAFETY: the request takes no argument.
+    let fd = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSKNS) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor (close-on-exec) for us, and nobody else knows of it.
+    Ok(unsafe { File::from_raw_fd(fd) })
 }
 
 /// Runs `work` inside the namespace behind `fd`, on the calling thread.

@@ -3,7 +3,7 @@
 //! Keys are paths below `/proc/sys` (`net/ipv4/ip_forward`). What is under `net/` belongs to the calling thread's network
 //! namespace.
 
-use std::io;
+use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
 /// Why a setting could not be read or written.
@@ -43,10 +43,17 @@ fn path_of(key: &str) -> Result<PathBuf, Error> {
 
 /// The value of a setting, trimmed.
 pub fn read(key: &str) -> Result<String, Error> {
-    match std::fs::read_to_string(path_of(key)?) {
+    match read_value(&path_of(key)?) {
         Ok(value) => Ok(value.trim().to_owned()),
         Err(source) => Err(Error::Refused { attempt: "read", key: key.to_owned(), source }),
     }
+}
+
+/// The kernel tells the whole of a value in one read.
+fn read_value(path: &Path) -> io::Result<String> {
+    let mut bytes = [0; 4096];
+    let len = std::fs::File::open(path)?.read(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
 }
 
 /// Sets a setting.

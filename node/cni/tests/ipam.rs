@@ -101,6 +101,32 @@ fn a_released_address_is_given_out_last() {
 }
 
 #[test]
+fn files_of_released_addresses_become_files_of_new_ones() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().expect("folder");
+    let sets = [set("10.0.0.0/24")];
+    let inode = |ip: IpAddr| {
+        std::fs::metadata(dir.path().join("net").join(ip.to_string())).expect("reservation").ino()
+    };
+    let first = inode(reserve(dir.path(), &sets, "a-long-name-of-a-container"));
+    Store::open(dir.path(), "net")
+        .expect("store")
+        .release(&owner("a-long-name-of-a-container"), &sets)
+        .expect("release");
+    let second = reserve(dir.path(), &sets, "b");
+    assert_eq!(inode(second), first, "a file is made and removed only once");
+    let text = std::fs::read_to_string(dir.path().join("net").join(second.to_string())).expect("record");
+    assert_eq!(text, "b\r\neth0", "nothing of the earlier owner is left");
+    // A spare file that somebody has taken away is missed by nobody.
+    Store::open(dir.path(), "net").expect("store").release(&owner("b"), &sets).expect("release");
+    std::fs::remove_file(dir.path().join(".podwire-ipam/net/spare.0")).expect("the spare file");
+    for name in ["c", "d"] {
+        reserve(dir.path(), &sets, name);
+    }
+    assert_eq!(Store::open(dir.path(), "net").expect("store").reservations().expect("list").len(), 2);
+}
+
+#[test]
 fn a_container_is_refused_a_second_address_and_the_gateway_is_never_given() {
     let dir = tempfile::tempdir().expect("folder");
     let sets = [set("10.0.0.0/24")];
@@ -144,6 +170,10 @@ fn reservations_of_an_earlier_boot_are_released() {
         let file = std::fs::File::options().write(true).open(dir.path().join("net/10.0.0.2")).expect("open");
         file.set_modified(old).expect("age");
         reserve(dir.path(), &sets, "after");
+        let state = dir.path().join(".podwire-ipam/net/state");
+        let text = std::fs::read_to_string(&state).expect("state");
+        let other = text.lines().nth(1).map(|own| text.replace(own, boot)).expect("a boot in the state");
+        std::fs::write(state, other).expect("write");
         std::fs::write(dir.path().join(".podwire-ipam/net/boot"), boot).expect("write");
         let left = Store::open(dir.path(), "net").expect("store").reservations().expect("list");
         assert_eq!(left.len(), 1, "{boot:?}");

@@ -37,7 +37,11 @@ const IFLA_MACVLAN_MODE: u16 = 1;
 const IFLA_MACVLAN_BC_QUEUE_LEN: u16 = 7;
 const IFLA_BRIDGE_VLAN_INFO: u16 = 2;
 const RTEXT_FILTER_BRVLAN: u32 = 1 << 1;
+const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
 const AF_BRIDGE: u8 = 7;
+const AF_INET: u16 = 2;
+const IFLA_INET_CONF: u16 = 1;
+const IPV4_DEVCONF_ARP_NOTIFY: u16 = 22;
 
 /// The link is administratively up.
 pub const IFF_UP: u32 = 0x1;
@@ -289,6 +293,8 @@ pub struct LinkChange<'a> {
     pub tx_queue: Option<u32>,
     /// Free text; the kernel takes none at birth.
     pub alias: Option<&'a str>,
+    /// Tell neighbours of the link's IPv4 addresses each time it comes up.
+    pub announce: Option<bool>,
     /// Move to another namespace.
     pub netns: Option<BorrowedFd<'a>>,
 }
@@ -426,6 +432,15 @@ impl Batch {
                 }
             }
             namespace(m, change.netns);
+            if let Some(on) = change.announce {
+                m.nested(IFLA_AF_SPEC, |m| {
+                    m.nested(AF_INET, |m| {
+                        m.nested(IFLA_INET_CONF, |m| {
+                            m.u32(IPV4_DEVCONF_ARP_NOTIFY, u32::from(on));
+                        });
+                    });
+                });
+            }
         });
     }
 
@@ -461,7 +476,11 @@ impl Batch {
 
     /// Asks for a link.
     pub fn get_link(&mut self, link: LinkRef<'_>) {
-        self.push("look up link", RTM_GETLINK, NLM_F_ACK, |m| link.put(m, 0, 0, 0));
+        self.push("look up link", RTM_GETLINK, NLM_F_ACK, |m| {
+            link.put(m, 0, 0, 0);
+            // Counters are half of the answer, and nobody here wants them.
+            m.u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
+        });
     }
 }
 

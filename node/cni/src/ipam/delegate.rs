@@ -16,7 +16,7 @@ pub fn kind(request: &Request) -> Result<Option<String>, CniError> {
 
 fn call(kind: &str, request: &Request) -> Result<Option<Value>, CniError> {
     if plugins::is_ipam(kind) && !exec::is_shadowed(kind, &request.path) {
-        return plugins::run(kind, request);
+        return plugins::run_delegate(kind, request);
     }
     exec::run(kind, request, exec::DEFAULT_TIMEOUT)
 }

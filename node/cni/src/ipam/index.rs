@@ -2,32 +2,34 @@
 //!
 //! The folder of the reference plugin (one file per address) stays the truth; this index lives beside it, in a folder no
 //! network can be called, and is thrown away and rebuilt whenever the folder was changed by somebody else, which its
-//! modification time tells. Five kinds of file:
+//! modification time tells. Six kinds of file:
 //! - `boot`: the boot in which it was last used, replaced as a whole so that only a power cut can tear it;
-//! - `state`: magic, boot id and the folder's modification time after our last change;
-//! - `own.<hash>`: the addresses of one (container, interface) that we reserved;
+//! - `state`: magic, boot id, the folder's modification time after our last change, and what else is there;
+//! - `owners`: a table of the addresses of each (container, interface) that we reserved;
 //! - `adopted.<n>`: owners found in the folder when the index was built, spread over a thousand files;
-//! - `map.<first>-<last>`: one bit per address of a range.
+//! - `map.<first>-<last>`: one bit per address of a range;
+//! - `spare.<n>`: files of released addresses, which become files of new ones.
 //!
-//! Everything here is a hint that is verified against the folder before it is believed, and is used under the store's lock.
+//! Everything here is a hint that is verified against the folder before it is believed, and is used under the store's
+//! lock. Files are rewritten in place: to make, cut or remove one costs a file system more than all else an address does.
 
-use std::io;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
 use std::net::IpAddr;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::ranges::{Range, from_number, to_number};
-use super::store::Owner;
-use crate::names::sha512_hex;
+use super::bits::Bits;
+use super::owners::{Owner, Owners};
+use super::ranges::Range;
 
 const BOOT: &str = "boot";
-const STATE_MAGIC: &str = "podwire-ipam-state 1";
-const OWNER_MAGIC: &str = "podwire-ipam-owner 1";
+const STATE_MAGIC: &str = "podwire-ipam-state 2";
 const ADOPTED_MAGIC: &str = "podwire-ipam-adopted 1";
 /// So many that even the folder of a full /16 leaves some sixty lines in each.
 const ADOPTED_FILES: u64 = 1024;
-/// Above this a range is probed instead of mapped: 2^20 addresses are 128 KiB.
-const MAPPED: u128 = 1 << 20;
+/// Files of released addresses that are kept: about as many as a node has pods.
+const SPARES: u32 = 256;
 
 /// The index of one network's folder.
 pub struct Index {
@@ -41,22 +43,56 @@ pub struct State {
     pub boot: String,
     /// Modification time of the folder.
     pub mtime: (i64, i64),
+    /// Whether owners were found that others have written.
+    pub adopted: bool,
+    /// How many spare files there are.
+    pub spares: u32,
 }
 
 impl State {
-    /// The folder as it is now.
-    pub fn of(folder: &Path, boot: &str) -> io::Result<State> {
+    /// The modification time of a folder.
+    pub fn mtime(folder: &Path) -> io::Result<(i64, i64)> {
         let meta = std::fs::metadata(folder)?;
-        Ok(State { boot: boot.to_owned(), mtime: (meta.mtime(), meta.mtime_nsec()) })
+        Ok((meta.mtime(), meta.mtime_nsec()))
+    }
+
+    fn parse(text: &str) -> Option<State> {
+        let mut lines = text.lines();
+        if lines.next()? != STATE_MAGIC {
+            return None;
+        }
+        let boot = lines.next()?.to_owned();
+        let (seconds, nanos) = lines.next()?.split_once('.')?;
+        let (adopted, spares) = lines.next()?.split_once(' ')?;
+        let state = State {
+            boot,
+            mtime: (seconds.parse().ok()?, nanos.parse().ok()?),
+            adopted: adopted == "adopted",
+            spares: spares.parse().ok().filter(|count| *count <= SPARES)?,
+        };
+        // A complete record ends with a line of its own.
+        (lines.next()? == "end").then_some(state)
+    }
+
+    /// Of the same length whatever the numbers are, so that one record lies exactly over the other.
+    fn text(&self) -> String {
+        let adopted = if self.adopted { "adopted" } else { "nothing" };
+        format!(
+            "{STATE_MAGIC}\n{}\n{:011}.{:09}\n{adopted} {:03}\nend\n",
+            self.boot, self.mtime.0, self.mtime.1, self.spares
+        )
     }
 }
 
 impl Index {
-    /// The index of `network` below the data folder.
-    pub fn open(data_dir: &Path, network: &str) -> io::Result<Index> {
-        let dir = data_dir.join(".podwire-ipam").join(network);
-        std::fs::create_dir_all(&dir)?;
-        Ok(Index { dir })
+    /// The index of `network` below the data folder; nothing is made yet.
+    pub fn of(data_dir: &Path, network: &str) -> Index {
+        Index { dir: data_dir.join(".podwire-ipam").join(network) }
+    }
+
+    /// Makes its folder.
+    pub fn create(&self) -> io::Result<()> {
+        std::fs::create_dir_all(&self.dir)
     }
 
     /// Where it is.
@@ -80,32 +116,56 @@ impl Index {
     }
 
     /// Where a file is written before it gets its name; one is enough, as the lock lets one write at a time.
-    pub fn aside(&self) -> PathBuf {
+    fn aside(&self) -> PathBuf {
         self.dir.join("new")
+    }
+
+    fn spare(&self, number: u32) -> PathBuf {
+        self.dir.join(format!("spare.{number}"))
+    }
+
+    /// A file with this content that has no name in the folder yet, and how many spare ones there are without it.
+    pub fn prepare(&self, spares: u32, content: &str) -> io::Result<(PathBuf, u32)> {
+        let left = spares.saturating_sub(1);
+        if spares > 0 {
+            let path = self.spare(left);
+            if let Ok(file) = OpenOptions::new().write(true).open(&path) {
+                lay_over(&file, content.as_bytes())?;
+                return Ok((path, left));
+            }
+        }
+        let path = self.aside();
+        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path)?;
+        lay_over(&file, content.as_bytes())?;
+        Ok((path, left))
+    }
+
+    /// Takes a file out of the folder, to be used again; returns how many spare ones there are then.
+    pub fn retire(&self, path: &Path, spares: u32) -> io::Result<u32> {
+        if spares >= SPARES {
+            return ignore_absent(std::fs::remove_file(path)).map(|()| spares);
+        }
+        match std::fs::rename(path, self.spare(spares)) {
+            Ok(()) => Ok(spares + 1),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(spares),
+            // Another file system, or a folder by that name: then it is just removed.
+            Err(_) => ignore_absent(std::fs::remove_file(path)).map(|()| spares),
+        }
     }
 
     /// The remembered state; torn or foreign content counts as none.
     pub fn state(&self) -> Option<State> {
-        let text = std::fs::read_to_string(self.dir.join("state")).ok()?;
-        let mut lines = text.lines();
-        if lines.next()? != STATE_MAGIC {
-            return None;
-        }
-        let boot = lines.next()?.to_owned();
-        let (seconds, nanos) = lines.next()?.split_once('.')?;
-        // A complete record ends with a line of its own.
-        (lines.next()? == "end")
-            .then_some(State { boot, mtime: (seconds.parse().ok()?, nanos.parse().ok()?) })
+        State::parse(&read_small(&self.dir.join("state")).ok()?)
     }
 
     /// Remembers the state.
     pub fn write_state(&self, state: &State) -> io::Result<()> {
-        let text = format!("{STATE_MAGIC}\n{}\n{}.{}\nend\n", state.boot, state.mtime.0, state.mtime.1);
-        std::fs::write(self.dir.join("state"), text)
+        rewrite(&self.dir.join("state"), state.text().as_bytes())
     }
 
-    fn owner_path(&self, owner: &Owner) -> PathBuf {
-        self.dir.join(format!("own.{}", &sha512_hex(&owner.record())[..40]))
+    /// Lets the next who comes build the index anew.
+    pub fn forget_state(&self) -> io::Result<()> {
+        ignore_absent(std::fs::remove_file(self.dir.join("state")))
     }
 
     fn adopted_path(&self, owner: &Owner) -> PathBuf {
@@ -116,17 +176,19 @@ impl Index {
         self.dir.join(format!("adopted.{}", hash % ADOPTED_FILES))
     }
 
-    /// Writes the owners found in the folder.
-    pub fn adopt<'a>(&self, found: impl Iterator<Item = (&'a Owner, IpAddr)>) -> io::Result<()> {
+    /// Writes the owners found in the folder; tells whether there were any.
+    pub fn adopt<'a>(&self, found: impl Iterator<Item = (&'a Owner, IpAddr)>) -> io::Result<bool> {
         let mut files: std::collections::HashMap<PathBuf, String> = std::collections::HashMap::new();
         for (owner, ip) in found {
             let text = files.entry(self.adopted_path(owner)).or_insert_with(|| format!("{ADOPTED_MAGIC}\n"));
             text.push_str(&format!("{}\t{}\t{ip}\n", owner.container, owner.ifname));
         }
-        files.into_iter().try_for_each(|(path, text)| std::fs::write(path, text))
+        let any = !files.is_empty();
+        files.into_iter().try_for_each(|(path, text)| std::fs::write(path, text)).map(|()| any)
     }
 
-    fn adopted(&self, owner: &Owner) -> Vec<IpAddr> {
+    /// The addresses that an owner had when the folder was looked through.
+    pub fn adopted(&self, owner: &Owner) -> Vec<IpAddr> {
         let Ok(text) = std::fs::read_to_string(self.adopted_path(owner)) else { return Vec::new() };
         let mut lines = text.lines();
         if lines.next() != Some(ADOPTED_MAGIC) {
@@ -136,36 +198,9 @@ impl Index {
         lines.filter_map(|line| line.strip_prefix(&own)?.parse().ok()).collect()
     }
 
-    /// The addresses an owner is said to have.
-    pub fn addresses(&self, owner: &Owner) -> Vec<IpAddr> {
-        let mut found = self.reserved_by_us(owner);
-        found.extend(self.adopted(owner));
-        found.sort_unstable();
-        found.dedup();
-        found
-    }
-
-    fn reserved_by_us(&self, owner: &Owner) -> Vec<IpAddr> {
-        let Ok(text) = std::fs::read_to_string(self.owner_path(owner)) else { return Vec::new() };
-        let Some(rest) = text.strip_prefix(OWNER_MAGIC).and_then(|rest| rest.strip_prefix('\n')) else {
-            return Vec::new();
-        };
-        rest.strip_prefix(&owner.record())
-            .map_or_else(Vec::new, |list| list.lines().filter_map(|line| line.parse().ok()).collect())
-    }
-
-    /// Says which addresses an owner has.
-    pub fn write_owner(&self, owner: &Owner, addresses: &[IpAddr]) -> io::Result<()> {
-        let mut text = format!("{OWNER_MAGIC}\n{}\n", owner.record());
-        for address in addresses {
-            text.push_str(&format!("{address}\n"));
-        }
-        std::fs::write(self.owner_path(owner), text)
-    }
-
-    /// Forgets an owner.
-    pub fn remove_owner(&self, owner: &Owner) -> io::Result<()> {
-        ignore_absent(std::fs::remove_file(self.owner_path(owner)))
+    /// The table of owners.
+    pub fn owners(&self) -> io::Result<Owners> {
+        Owners::open(&self.dir.join("owners"))
     }
 
     fn map_path(&self, range: &Range) -> PathBuf {
@@ -174,44 +209,12 @@ impl Index {
 
     /// The bits of a range, if it is mapped and has been built.
     pub fn map(&self, range: &Range) -> Option<Bits> {
-        if range.size() > MAPPED {
-            return None;
-        }
-        let bytes = std::fs::read(self.map_path(range)).ok()?;
-        let len = bits_len(range)?;
-        (bytes.len() == len.div_ceil(8)).then_some(Bits { bytes, len })
-    }
-
-    /// Whether a range is small enough for a map.
-    pub fn is_mapped(range: &Range) -> bool {
-        range.size() <= MAPPED
-    }
-
-    /// Marks one address of a range.
-    pub fn mark(&self, range: &Range, ip: IpAddr, taken: bool) -> io::Result<()> {
-        if range.size() > MAPPED {
-            return Ok(());
-        }
-        let Some(at) = offset(range, ip) else { return Ok(()) };
-        let file = std::fs::OpenOptions::new().read(true).write(true).open(self.map_path(range))?;
-        let mut byte = [0];
-        let byte_at = (at / 8) as u64;
-        file.read_exact_at(&mut byte, byte_at)?;
-        let bit = 1 << (at % 8);
-        byte[0] = if taken { byte[0] | bit } else { byte[0] & !bit };
-        file.write_all_at(&byte, byte_at)
+        Bits::open(&self.map_path(range), range)
     }
 
     /// Builds the map of a range from the addresses taken.
     pub fn build_map(&self, range: &Range, taken: impl Iterator<Item = IpAddr>) -> io::Result<()> {
-        let Some(len) = bits_len(range).filter(|_| range.size() <= MAPPED) else { return Ok(()) };
-        let mut bits = Bits { bytes: vec![0; len.div_ceil(8)], len };
-        for ip in taken {
-            if let Some(at) = offset(range, ip) {
-                bits.bytes[at / 8] |= 1 << (at % 8);
-            }
-        }
-        std::fs::write(self.map_path(range), &bits.bytes)
+        Bits::build(&self.map_path(range), range, taken)
     }
 
     /// Throws everything away but the boot.
@@ -234,41 +237,28 @@ pub fn ignore_absent(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-fn bits_len(range: &Range) -> Option<usize> {
-    usize::try_from(range.size()).ok()
-}
-
-fn offset(range: &Range, ip: IpAddr) -> Option<usize> {
-    range.contains(ip).then(|| usize::try_from(to_number(ip) - to_number(range.start)).ok())?
-}
-
-/// One bit per address of a range.
-pub struct Bits {
-    bytes: Vec<u8>,
-    len: usize,
-}
-
-impl Bits {
-    /// The first free address at or after a position, skipping one address.
-    pub fn next_free(&self, range: &Range, from: u128, skip: IpAddr) -> Option<IpAddr> {
-        let mut at = usize::try_from(from.checked_sub(to_number(range.start))?).ok()?;
-        while at < self.len {
-            let byte = self.bytes[at / 8];
-            if byte == 0xff {
-                at = (at / 8 + 1) * 8;
-                continue;
-            }
-            let ip = from_number(to_number(range.start) + at as u128, range.start.is_ipv6());
-            if byte & (1 << (at % 8)) == 0 && ip != skip {
-                return Some(ip);
-            }
-            at += 1;
-        }
-        None
+/// The content of a small file, in one read when it is as small as expected.
+pub fn read_small(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let mut bytes = vec![0; 256];
+    let len = file.read(&mut bytes)?;
+    let full = len == bytes.len();
+    bytes.truncate(len);
+    if full {
+        file.read_to_end(&mut bytes)?;
     }
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
 
-    /// How many are taken.
-    pub fn taken(&self) -> u128 {
-        self.bytes.iter().map(|byte| u128::from(byte.count_ones())).sum()
+/// Gives a file this content in place: cut to nothing first, it would be written to the disk when it is closed.
+pub fn rewrite(path: &Path, content: &[u8]) -> io::Result<()> {
+    lay_over(&OpenOptions::new().create(true).truncate(false).write(true).open(path)?, content)
+}
+
+fn lay_over(file: &File, content: &[u8]) -> io::Result<()> {
+    file.write_all_at(content, 0)?;
+    if file.metadata()?.len() != content.len() as u64 {
+        file.set_len(content.len() as u64)?;
     }
+    Ok(())
 }

@@ -4,71 +4,46 @@
 //! record appears complete or not at all (written aside, then renamed), so a kill leaves no file without owner. Nothing
 //! is synced: after a power cut the boot id differs, and what earlier boots reserved is released.
 
+use std::cell::{Cell, RefCell};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, RenameFlags};
 
-use super::index::{Index, State, ignore_absent};
+use super::bits::{self, Bits};
+use super::boot::{boot_time, own_boot};
+use super::index::{Index, State, ignore_absent, read_small, rewrite};
+use super::lock;
+use super::owners::{Owner, Owners};
 use super::ranges::{Range, RangeSet, from_number, to_number};
 use crate::spec::error::{CniError, code};
 use crate::spec::request::is_identifier;
-
-/// How long the lock of a network may be waited for.
-const LOCK_WITHIN: Duration = Duration::from_secs(30);
-
-/// Who has an address.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Owner {
-    /// The container.
-    pub container: String,
-    /// The interface in it; empty in files of old.
-    pub ifname: String,
-}
-
-impl Owner {
-    /// As written into the file of an address.
-    pub fn record(&self) -> String {
-        format!("{}\r\n{}", self.container, self.ifname)
-    }
-
-    /// Reads the content of such a file; an empty one has no owner.
-    pub fn parse(text: &str) -> Option<Owner> {
-        let mut lines = text.trim().lines().map(str::trim);
-        let container = lines.next().filter(|line| !line.is_empty())?.to_owned();
-        Some(Owner { container, ifname: lines.next().unwrap_or_default().to_owned() })
-    }
-
-    /// Whether a record of `found` belongs to this owner.
-    fn owns(&self, found: &Owner) -> bool {
-        self.container == found.container && (found.ifname.is_empty() || found.ifname == self.ifname)
-    }
-}
 
 /// The reservations of one network, locked.
 pub struct Store {
     dir: PathBuf,
     index: Index,
-    boot: String,
+    boot: &'static str,
     lock: File,
+    state: RefCell<Option<State>>,
+    open: RefCell<Open>,
     /// Files of the folder read or listed so far: what constant cost is counted in.
-    touched: std::cell::Cell<u64>,
+    touched: Cell<u64>,
+}
+
+/// Files of the index that are open.
+#[derive(Default)]
+struct Open {
+    maps: Vec<(IpAddr, IpAddr, Bits)>,
+    owners: Option<Owners>,
 }
 
 fn failed(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CniError {
     let path = path.display().to_string();
     move |error| CniError::new(code::IO, format!("{attempt} {path}: {error}"))
-}
-
-/// The identifier of this boot; empty when the kernel tells none.
-pub fn boot_id() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .map(|id| id.trim().to_owned())
-        .unwrap_or_default()
 }
 
 impl Store {
@@ -78,24 +53,38 @@ impl Store {
             return Err(CniError::config(format!("network name {network:?} cannot be a folder")));
         }
         let dir = data_dir.join(network);
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o755)
-            .create(&dir)
-            .map_err(failed("create reservations folder", &dir))?;
         let lock_path = dir.join("lock");
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .mode(0o600)
-            .open(&lock_path)
-            .map_err(failed("open", &lock_path))?;
-        take(&lock, &lock_path)?;
-        let index = Index::open(data_dir, network).map_err(failed("open the index beside", &dir))?;
-        let store = Store { dir, index, boot: boot_id(), lock, touched: std::cell::Cell::new(0) };
-        store.release_earlier_boots()?;
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).read(true).write(true).mode(0o600);
+        let lock = match options.open(&lock_path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                std::fs::DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o755)
+                    .create(&dir)
+                    .map_err(failed("create reservations folder", &dir))?;
+                options.open(&lock_path)
+            }
+            other => other,
+        };
+        let lock = lock.map_err(failed("open", &lock_path))?;
+        lock::take(&lock, &lock_path)?;
+        let index = Index::of(data_dir, network);
+        let state = index.state();
+        let known = state.as_ref().is_some_and(|state| state.boot == own_boot());
+        let store = Store {
+            dir,
+            index,
+            boot: own_boot(),
+            lock,
+            state: RefCell::new(state),
+            open: RefCell::default(),
+            touched: Cell::new(0),
+        };
+        if !known {
+            store.index.create().map_err(failed("make the index beside", &store.dir))?;
+            store.release_earlier_boots()?;
+        }
         Ok(store)
     }
 
@@ -137,37 +126,91 @@ impl Store {
 
     /// Whether the folder is as we left it.
     fn is_fresh(&self) -> bool {
-        self.index.state().is_some_and(|state| State::of(&self.dir, &self.boot).is_ok_and(|now| now == state))
+        self.state.borrow().as_ref().is_some_and(|state| {
+            state.boot == self.boot && State::mtime(&self.dir).is_ok_and(|now| now == state.mtime)
+        })
     }
 
     /// Rebuilds the index when somebody else has changed the folder.
     fn refresh(&self, sets: &[RangeSet]) -> Result<(), CniError> {
-        let ranges = || sets.iter().flat_map(|set| &set.0).filter(|range| Index::is_mapped(range));
         let index_failed = |error| failed("write the index of", &self.dir)(error);
         if !self.is_fresh() {
-            self.index.clear().map_err(index_failed)?;
+            self.forget()?;
             let found = self.reservations()?;
             let owned = found.iter().filter_map(|(ip, owner)| Some((owner.as_ref()?, *ip)));
-            self.index.adopt(owned).map_err(index_failed)?;
+            let adopted = self.index.adopt(owned).map_err(index_failed)?;
+            let boot = self.boot.to_owned();
+            self.state.replace(Some(State { boot, mtime: (0, 0), adopted, spares: 0 }));
             self.remember()?;
         }
-        for range in ranges() {
-            if self.index.map(range).is_none() {
+        for range in sets.iter().flat_map(|set| &set.0).filter(|range| bits::is_mapped(range)) {
+            if self.with_map(range, |_| Ok(()))?.is_none() {
                 self.index.build_map(range, self.reserved()?.into_iter()).map_err(index_failed)?;
             }
         }
         Ok(())
     }
 
+    /// Throws the index away.
+    fn forget(&self) -> Result<(), CniError> {
+        self.state.replace(None);
+        self.open.replace(Open::default());
+        self.index.clear().map_err(failed("clear the index of", &self.dir))
+    }
+
+    /// Says that the index agrees with the folder as it is now.
     fn remember(&self) -> Result<(), CniError> {
-        State::of(&self.dir, &self.boot)
-            .and_then(|state| self.index.write_state(&state))
-            .map_err(failed("write the index of", &self.dir))
+        let mut state = self.state.borrow_mut();
+        let written = match state.as_mut() {
+            None => self.index.forget_state(),
+            Some(state) => State::mtime(&self.dir).and_then(|mtime| {
+                state.mtime = mtime;
+                self.index.write_state(state)
+            }),
+        };
+        written.map_err(failed("write the index of", &self.dir))
+    }
+
+    /// Does something with the bits of a range, if it has any.
+    fn with_map<T>(
+        &self,
+        range: &Range,
+        work: impl FnOnce(&Bits) -> io::Result<T>,
+    ) -> Result<Option<T>, CniError> {
+        let mut open = self.open.borrow_mut();
+        if !open.maps.iter().any(|(start, end, _)| (*start, *end) == (range.start, range.end)) {
+            open.maps.extend(self.index.map(range).map(|map| (range.start, range.end, map)));
+        }
+        let found = open.maps.iter().find(|(start, end, _)| (*start, *end) == (range.start, range.end));
+        found.map(|(.., map)| work(map)).transpose().map_err(failed("use the index of", &self.dir))
+    }
+
+    fn with_owners<T>(&self, work: impl FnOnce(&Owners) -> io::Result<T>) -> Result<T, CniError> {
+        let mut open = self.open.borrow_mut();
+        let done = match &open.owners {
+            Some(owners) => work(owners),
+            None => self.index.owners().and_then(|owners| work(open.owners.insert(owners))),
+        };
+        done.map_err(failed("use the index of", &self.dir))
+    }
+
+    fn mark(&self, range: &Range, ip: IpAddr, taken: bool) -> Result<(), CniError> {
+        self.with_map(range, |bits| bits.mark(range, ip, taken)).map(|_| ())
+    }
+
+    fn spares(&self) -> u32 {
+        self.state.borrow().as_ref().map_or(0, |state| state.spares)
+    }
+
+    fn set_spares(&self, spares: u32) {
+        if let Some(state) = self.state.borrow_mut().as_mut() {
+            state.spares = spares;
+        }
     }
 
     /// Releases what was reserved before this boot: no container has survived it.
     fn release_earlier_boots(&self) -> Result<(), CniError> {
-        let remember = || self.index.write_boot(&self.boot).map_err(failed("write the index of", &self.dir));
+        let remember = || self.index.write_boot(self.boot).map_err(failed("write the index of", &self.dir));
         match self.index.boot() {
             Some(boot) if boot == self.boot => return Ok(()),
             _ if self.boot.is_empty() => return Ok(()),
@@ -186,18 +229,23 @@ impl Store {
                 ignore_absent(std::fs::remove_file(&path)).map_err(failed("release", &path))?;
             }
         }
-        self.index.clear().map_err(failed("clear the index of", &self.dir))?;
+        self.forget()?;
         remember()
     }
 
     /// The addresses of an owner.
     pub fn owned(&self, owner: &Owner, sets: &[RangeSet]) -> Result<Vec<IpAddr>, CniError> {
         self.refresh(sets)?;
-        let mut found = self.index.addresses(owner);
-        // Files of old name the container only.
-        found.extend(
-            self.index.addresses(&Owner { container: owner.container.clone(), ifname: String::new() }),
-        );
+        let mut found = self.with_owners(|owners| owners.find(owner))?;
+        if self.state.borrow().as_ref().is_some_and(|state| state.adopted) {
+            found.extend(self.index.adopted(owner));
+            // Files of old name the container only.
+            found.extend(
+                self.index.adopted(&Owner { container: owner.container.clone(), ifname: String::new() }),
+            );
+        }
+        found.sort_unstable();
+        found.dedup();
         found.retain(|ip| self.owner_of(*ip).is_some_and(|holder| owner.owns(&holder)));
         Ok(found)
     }
@@ -221,8 +269,8 @@ impl Store {
         let mut taken = Vec::new();
         for (number, set) in sets.iter().enumerate() {
             let one = match wanted.get(number).copied().flatten() {
-                Some(ip) => self.reserve_exact(owner, set, ip, &taken),
-                None => self.reserve_next(owner, number, set, &taken),
+                Some(ip) => self.reserve_exact(owner, set, ip),
+                None => self.reserve_next(owner, number, set),
             };
             match one {
                 Ok(ip) => taken.push(ip),
@@ -241,45 +289,32 @@ impl Store {
         Ok(taken)
     }
 
-    fn reserve_exact(
-        &self,
-        owner: &Owner,
-        set: &RangeSet,
-        ip: IpAddr,
-        before: &[IpAddr],
-    ) -> Result<IpAddr, CniError> {
+    fn reserve_exact(&self, owner: &Owner, set: &RangeSet, ip: IpAddr) -> Result<IpAddr, CniError> {
         let range = set
             .range_of(ip)
             .ok_or_else(|| CniError::internal(format!("requested IP {ip} is not in range set {set}")))?;
         if ip == range.gateway {
             return Err(CniError::internal(format!("requested ip {ip} is subnet's gateway")));
         }
-        if self.claim(owner, range, ip, before)? {
+        if self.claim(owner, range, ip)? {
             Ok(ip)
         } else {
             Err(CniError::internal(format!("requested IP address {ip} is not available in range set {set}")))
         }
     }
 
-    fn reserve_next(
-        &self,
-        owner: &Owner,
-        number: usize,
-        set: &RangeSet,
-        before: &[IpAddr],
-    ) -> Result<IpAddr, CniError> {
+    fn reserve_next(&self, owner: &Owner, number: usize, set: &RangeSet) -> Result<IpAddr, CniError> {
         let last_path = self.dir.join(format!("last_reserved_ip.{number}"));
-        let last: Option<IpAddr> =
-            std::fs::read_to_string(&last_path).ok().and_then(|text| text.trim().parse().ok());
+        let last: Option<IpAddr> = read_small(&last_path).ok().and_then(|text| text.trim().parse().ok());
         for (range, from, to) in search_order(set, last) {
             let mut at = from;
-            while let Some(ip) = self.next_free(range, at).filter(|ip| to_number(*ip) <= to) {
-                if self.claim(owner, range, ip, before)? {
-                    std::fs::write(&last_path, ip.to_string()).map_err(failed("write", &last_path))?;
+            while let Some(ip) = self.next_free(range, at)?.filter(|ip| to_number(*ip) <= to) {
+                if self.claim(owner, range, ip)? {
+                    rewrite(&last_path, ip.to_string().as_bytes()).map_err(failed("write", &last_path))?;
                     return Ok(ip);
                 }
                 // Somebody else holds it and the map did not know: teach the map and go on.
-                self.index.mark(range, ip, true).map_err(failed("write the index of", &self.dir))?;
+                self.mark(range, ip, true)?;
                 let Some(next) = to_number(ip).checked_add(1) else { break };
                 at = next;
             }
@@ -287,63 +322,72 @@ impl Store {
         let size: u128 = set.0.iter().map(Range::size).sum();
         Err(CniError::internal(format!(
             "no IP addresses available in range set: {set} ({} of {size} in use)",
-            self.in_use(set)
+            self.in_use(set)?
         )))
     }
 
-    fn next_free(&self, range: &Range, from: u128) -> Option<IpAddr> {
-        if let Some(bits) = self.index.map(range) {
-            return bits.next_free(range, from, range.gateway);
+    fn next_free(&self, range: &Range, from: u128) -> Result<Option<IpAddr>, CniError> {
+        if let Some(found) = self.with_map(range, |bits| bits.next_free(range, from, range.gateway))? {
+            return Ok(found);
         }
         let v6 = range.start.is_ipv6();
-        (from..=to_number(range.end))
+        Ok((from..=to_number(range.end))
             .map(|number| from_number(number, v6))
-            .find(|ip| *ip != range.gateway && !self.path_of(*ip).exists())
+            .find(|ip| *ip != range.gateway && !self.path_of(*ip).exists()))
     }
 
     /// How many addresses of a set cannot be given out, its gateways among them.
-    pub fn in_use(&self, set: &RangeSet) -> u128 {
-        let per_range = set.0.iter().map(|range| {
+    pub fn in_use(&self, set: &RangeSet) -> Result<u128, CniError> {
+        let mut sum = 0;
+        for range in &set.0 {
             let gateway_free = range.contains(range.gateway) && !self.path_of(range.gateway).exists();
-            self.index.map(range).map_or(0, |bits| bits.taken()) + u128::from(gateway_free)
-        });
-        per_range.sum()
+            sum += self.with_map(range, Bits::taken)?.unwrap_or(0) + u128::from(gateway_free);
+        }
+        Ok(sum)
     }
 
     /// Whether an address of the set can still be given out.
     pub fn has_room(&self, set: &RangeSet) -> Result<bool, CniError> {
         self.refresh(std::slice::from_ref(set))?;
-        Ok(set.0.iter().any(|range| self.next_free(range, to_number(range.start)).is_some()))
+        for range in &set.0 {
+            if self.next_free(range, to_number(range.start))?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Writes the owner's record under the address; false when it is taken.
-    fn claim(&self, owner: &Owner, range: &Range, ip: IpAddr, before: &[IpAddr]) -> Result<bool, CniError> {
-        let index_failed = |error| failed("write the index of", &self.dir)(error);
-        let aside = self.index.aside();
+    fn claim(&self, owner: &Owner, range: &Range, ip: IpAddr) -> Result<bool, CniError> {
         let path = self.path_of(ip);
-        let written = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&aside);
-        written
-            .and_then(|mut file| file.write_all(owner.record().as_bytes()))
-            .map_err(failed("write", &aside))?;
+        let (prepared, left) = self
+            .index
+            .prepare(self.spares(), &owner.record())
+            .map_err(failed("write a record into", self.index.dir()))?;
         // The index first: it is only believed when the folder agrees.
-        let mut all = before.to_vec();
-        all.push(ip);
-        self.index.write_owner(owner, &all).map_err(index_failed)?;
-        match rustix::fs::renameat_with(CWD, &aside, CWD, &path, RenameFlags::NOREPLACE) {
-            Ok(()) => {}
+        let entered = self.with_owners(|owners| owners.insert(owner, ip))?;
+        match rustix::fs::renameat_with(CWD, &prepared, CWD, &path, RenameFlags::NOREPLACE) {
+            Ok(()) => self.set_spares(left),
             Err(rustix::io::Errno::EXIST) => return Ok(false),
             Err(error) => return Err(failed("reserve", &path)(error.into())),
         }
-        self.index.mark(range, ip, true).map_err(index_failed)?;
+        if !entered {
+            // No room for another owner: whoever comes next builds the index anew.
+            self.state.replace(None);
+        }
+        self.mark(range, ip, true)?;
         Ok(true)
     }
 
     fn free(&self, ip: IpAddr, sets: &[RangeSet]) -> Result<(), CniError> {
         let path = self.path_of(ip);
-        ignore_absent(std::fs::remove_file(&path)).map_err(failed("release", &path))?;
+        let spares = self.index.retire(&path, self.spares()).map_err(failed("release", &path))?;
+        self.set_spares(spares);
         for range in sets.iter().flat_map(|set| &set.0) {
-            // Ignored: without a map there is nothing to unmark, and the next change rebuilds it.
-            self.index.mark(range, ip, false).ok();
+            if self.mark(range, ip, false).is_err() {
+                // It is released whatever the index says, which whoever comes next builds anew.
+                self.state.replace(None);
+            }
         }
         Ok(())
     }
@@ -354,8 +398,8 @@ impl Store {
         for ip in &held {
             self.free(*ip, sets)?;
         }
-        self.index.remove_owner(owner).map_err(failed("write the index of", &self.dir))?;
         if !held.is_empty() {
+            self.with_owners(|owners| owners.remove(owner))?;
             self.remember()?;
         }
         Ok(held)
@@ -373,7 +417,7 @@ impl Store {
             released.push((ip, owner));
         }
         // With it goes what killed processes have left in the index.
-        self.index.clear().map_err(failed("clear the index of", &self.dir))?;
+        self.forget()?;
         Ok(released)
     }
 
@@ -399,31 +443,4 @@ fn search_order(set: &RangeSet, last: Option<IpAddr>) -> Vec<(&Range, u128, u128
     order.extend(set.0[at + 1..].iter().chain(&set.0[..at]).map(whole));
     order.push((home, to_number(home.start), number));
     order
-}
-
-/// When this boot began, in seconds of the wall clock.
-fn boot_time() -> Option<i64> {
-    let stat = std::fs::read_to_string("/proc/stat").ok()?;
-    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
-}
-
-fn take(lock: &File, path: &Path) -> Result<(), CniError> {
-    let deadline = Instant::now() + LOCK_WITHIN;
-    let mut pause = Duration::from_micros(50);
-    loop {
-        match lock.try_lock() {
-            Ok(()) => return Ok(()),
-            Err(std::fs::TryLockError::WouldBlock) if Instant::now() < deadline => {
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(Duration::from_millis(2));
-            }
-            Err(std::fs::TryLockError::WouldBlock) => {
-                return Err(CniError::new(
-                    code::TRY_AGAIN,
-                    format!("another process has held {} for {} s", path.display(), LOCK_WITHIN.as_secs()),
-                ));
-            }
-            Err(std::fs::TryLockError::Error(error)) => return Err(failed("lock", path)(error)),
-        }
-    }
 }

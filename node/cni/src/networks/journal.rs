@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::conflist::Conflist;
 use super::{Attachment, Error, Pending};
-use crate::ipam::store::boot_id;
+use crate::ipam::boot::boot_id;
 use crate::names::sha512_hex;
 use crate::spec::request::{check_container_id, check_ifname};
 use crate::spec::result::CniResult;

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+use crate::ipam::owners::Owner;
 use crate::ipam::ranges::{Range, RangeSet};
-use crate::ipam::store::{Owner, Store};
+use crate::ipam::store::Store;
 use crate::spec::error::{CniError, code};
 use crate::spec::json::Object;
 use crate::spec::request::{Command, Request};
@@ -101,7 +102,12 @@ fn place_requests(sets: &[RangeSet], requested: &[IpAddr]) -> Result<Vec<Option<
 }
 
 fn check(conf: &Conf, owner: &Owner, prev: Option<&CniResult>) -> Result<(), CniError> {
-    let held = Store::open(&conf.data_dir, &conf.network)?.owned(owner, &conf.sets)?;
+    // Looking at a folder does not make it.
+    let held = if conf.data_dir.join(&conf.network).is_dir() {
+        Store::open(&conf.data_dir, &conf.network)?.owned(owner, &conf.sets)?
+    } else {
+        Vec::new()
+    };
     if held.is_empty() {
         return Err(CniError::internal(format!(
             "host-local: Failed to find address added by container {}",
@@ -133,7 +139,7 @@ fn status(conf: &Conf) -> Result<(), CniError> {
                 code::UNAVAILABLE,
                 format!(
                     "no IP addresses available in range set: {set} ({} of {size} in use)",
-                    store.in_use(set)
+                    store.in_use(set)?
                 ),
             ));
         }
@@ -169,11 +175,20 @@ impl Conf {
             network: request.network()?,
             sets,
             routes,
-            data_dir: PathBuf::from(ipam.text("dataDir")?.unwrap_or(DATA_DIR)),
+            data_dir: data_dir(&ipam)?,
             resolv_conf: ipam.text("resolvConf")?.map(PathBuf::from),
             requested: requested(request, &object, &runtime)?,
         })
     }
+}
+
+/// A relative path would lie wherever the caller of the plugin happens to be.
+fn data_dir(ipam: &Object<'_>) -> Result<PathBuf, CniError> {
+    let path = PathBuf::from(ipam.text("dataDir")?.unwrap_or(DATA_DIR));
+    if path.is_absolute() {
+        return Ok(path);
+    }
+    Err(CniError::config(format!("{}: {path:?} is not an absolute path", ipam.at("dataDir"))))
 }
 
 fn requested(request: &Request, object: &Object<'_>, runtime: &Object<'_>) -> Result<Vec<IpAddr>, CniError> {

@@ -18,6 +18,8 @@ pub struct Plan {
     pub addresses: Vec<IpNet>,
     /// Routes, of the interface.
     pub routes: Vec<RouteConfig>,
+    /// Tell neighbours of the IPv4 addresses when the interface comes up.
+    pub announce: bool,
     /// Wait for the kernel to find duplicates of IPv6 addresses.
     pub detect_duplicates: bool,
 }
@@ -52,9 +54,7 @@ pub fn plan(name: &str, result: &CniResult, detect_duplicates: bool) -> Plan {
             plan.sysctls.push((key(name, "enhanced_dad"), "1".into()));
         }
     }
-    if plan.addresses.iter().any(|net| net.addr().is_ipv4()) {
-        plan.sysctls.push((format!("net/ipv4/conf/{name}/arp_notify"), "1".into()));
-    }
+    plan.announce = plan.addresses.iter().any(|net| net.addr().is_ipv4());
     plan
 }
 
@@ -64,6 +64,10 @@ pub fn apply(plan: &Plan, link: u32, socket: &mut Socket) -> Result<Link, CniErr
         set_if_present(key, value)?;
     }
     let mut batch = Batch::new();
+    if plan.announce {
+        // By netlink: the kernel looks a path of /proc/sys/net up among those of all namespaces.
+        batch.set_link(LinkRef::Index(link), &LinkChange { announce: Some(true), ..LinkChange::default() });
+    }
     for net in &plan.addresses {
         batch.add_address(&NewAddress { link, net: *net, no_dad: !plan.detect_duplicates, broadcast: true });
     }
