@@ -53,7 +53,10 @@ const STARTED: &[Want] = &[
 /// The network between RunPodSandbox and its answer.
 const ATTACHED: &[Want] = &[
     Call("Kubelet", "ContainerRuntime", "RunPodSandbox"),
+    Note("ContainerRuntime", "network namespace made"),
+    Note("ContainerRuntime", "configuration read"),
     Call("ContainerRuntime", "CNIPlugin", "ADD"),
+    Note("CNIPlugin", "via 10.90."),
     Reply("CNIPlugin", "ContainerRuntime", "10.90."),
     Reply("ContainerRuntime", "Kubelet", "sandbox"),
     Note("ContainerRuntime", "container process started"),

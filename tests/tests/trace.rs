@@ -39,6 +39,9 @@ fn a_pods_path_is_drawn_in_every_form_after_it_is_gone() -> Result<()> {
     {
         assert_eq!(whats.iter().filter(|known| **known == what).count(), 1, "{what} once in {whats:?}");
     }
+    let told = |start: &str| whats.iter().position(|what| what.starts_with(start));
+    let made = [told("network namespace made"), told("configuration read: podwire"), told("10.88.0.")];
+    assert!(made.iter().all(Option::is_some) && made.is_sorted(), "the network's steps in {whats:?}");
     let text = node.podwire(["trace", "one", "-o", "mermaid"])?;
     let diagram = mermaid::parse(&text).with_context(|| text.clone())?;
     assert!(diagram.names().starts_with(&["KubeCtl", "APIServer", "etcd", "Scheduler", "Kubelet"]), "{text}");

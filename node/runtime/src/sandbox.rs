@@ -214,7 +214,11 @@ fn make_namespaces(sandbox: &Sandbox) -> Result<(), OpError> {
         userns: sandbox.user_namespace().map(|users| user_maps(&users)),
     };
     if request.net || request.ipc || request.uts {
+        let arrow = Arrow::own();
         namespaces::pin(dir, &request).map_err(OpError::failed("make the pod's namespaces"))?;
+        if request.net {
+            arrow.over(sandbox, "network namespace made", "");
+        }
     } else if !request.sysctls.is_empty() {
         return Err(OpError::invalid("sysctls need namespaces of the pod's own"));
     }
@@ -229,12 +233,16 @@ fn attach(core: &Core, sandbox: &Sandbox) -> Result<(Vec<String>, String), OpErr
     let Some(attachment) = network::attachment(sandbox, &core.cgroup_parent(&sandbox.config)) else {
         return Ok((Vec::new(), String::new()));
     };
+    let failed = |error: podwire_cni_lib::Error| {
+        OpError::failed(format!("failed to setup network for sandbox {:?}", sandbox.id))(error)
+    };
+    let arrow = Arrow::own();
+    let conflist = core.networks.current().map_err(failed)?;
+    arrow.over(sandbox, &format!("configuration read: {}", network::summary(&conflist)), "");
     let arrow = Arrow::cni();
-    let result = core
-        .networks
-        .ensure(&attachment)
-        .map_err(OpError::failed(format!("failed to setup network for sandbox {:?}", sandbox.id)))?;
+    let result = core.networks.ensure_in(&conflist, &attachment).map_err(failed)?;
     let ips: Vec<String> = result.ips.iter().map(|net| net.addr().to_string()).collect();
+    Arrow::plugins_own().over(sandbox, &network::account(&result.result), "");
     arrow.over(sandbox, "ADD eth0", &ips.join(", "));
     Ok((ips, result.raw.to_string()))
 }
