@@ -2,96 +2,36 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::Path;
+#[path = "shared/runtime.rs"]
+mod runtime;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use futures::future::BoxFuture;
+use podwire_nri::EventError;
 use podwire_nri::api::{
     ConfigureRequest, Container, ContainerAdjustment, ContainerEviction, ContainerUpdate,
     CreateContainerResponse, Event, KeyValue, LinuxContainerUpdate, LinuxResources, PodSandbox,
     ValidateContainerAdjustmentRequest,
 };
 use podwire_nri::stub::{Answer, Connection, Happened, Plugin, Stub};
-use podwire_nri::{Config, EventError, Host, Nri};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-const DEADLINE: Duration = Duration::from_secs(20);
-
-/// The runtime as plugins see it.
-#[derive(Default)]
-struct Node {
-    pods: Mutex<Vec<PodSandbox>>,
-    updates: Mutex<Vec<ContainerUpdate>>,
-    evicted: Mutex<Vec<String>>,
-}
-
-impl Host for Node {
-    fn snapshot(&self) -> BoxFuture<'_, (Vec<PodSandbox>, Vec<Container>)> {
-        Box::pin(async { (self.pods.lock().unwrap().clone(), Vec::new()) })
-    }
-
-    fn update_containers(&self, updates: Vec<ContainerUpdate>) -> BoxFuture<'_, Vec<ContainerUpdate>> {
-        self.updates.lock().unwrap().extend(updates);
-        Box::pin(std::future::ready(Vec::new()))
-    }
-
-    fn evict(&self, eviction: ContainerEviction) -> BoxFuture<'_, ()> {
-        self.evicted.lock().unwrap().push(eviction.container_id);
-        Box::pin(std::future::ready(()))
-    }
-}
-
-struct Runtime {
-    nri: Nri,
-    node: Arc<Node>,
-    dir: tempfile::TempDir,
-    shutdown: CancellationToken,
-    tasks: JoinSet<()>,
-}
+use self::runtime::Runtime;
 
 impl Runtime {
-    async fn start(change: impl FnOnce(&mut Config, &Path)) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let mut config = Config::new("podwire", "test");
-        config.socket = Some(dir.path().join("nri.sock"));
-        change(&mut config, dir.path());
-        let node = Arc::new(Node::default());
-        let adaptation = config.build(node.clone()).await.unwrap();
-        let (nri, shutdown) = (adaptation.handle(), CancellationToken::new());
-        let mut tasks = JoinSet::new();
-        tasks.spawn(adaptation.run(shutdown.clone()));
-        Self { nri, node, dir, shutdown, tasks }
-    }
-
     fn stub(&self, name: &str, index: &str) -> Stub {
-        Stub { socket: self.dir.path().join("nri.sock"), ..Stub::new(name, index) }
+        Stub { socket: self.socket(), ..Stub::new(name, index) }
     }
 
     async fn connect(&self, name: &str, index: &str, plugin: &Arc<Recorder>) -> Connection {
         let connection = self.stub(name, index).connect(plugin.clone()).await.unwrap();
-        self.until(|nri| nri.plugins().iter().any(|one| one.name == name && one.ready)).await;
+        self.until(name, |nri| nri.plugins().iter().any(|one| one.name == name && one.ready)).await;
         connection
-    }
-
-    async fn until(&self, wanted: impl Fn(&Nri) -> bool) {
-        let begun = Instant::now();
-        while !wanted(&self.nri) {
-            assert!(begun.elapsed() < DEADLINE, "not in time: {:?}", self.nri.plugins());
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    }
-
-    async fn stop(mut self) {
-        self.shutdown.cancel();
-        tokio::time::timeout(DEADLINE, async { while self.tasks.join_next().await.is_some() {} })
-            .await
-            .unwrap();
-        assert!(!self.dir.path().join("nri.sock").exists());
     }
 }
 
@@ -181,7 +121,7 @@ fn container(id: &str) -> Container {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plugin_is_introduced_told_what_exists_and_hears_the_whole_life_of_a_pod() {
-    let runtime = Runtime::start(|_, _| {}).await;
+    let runtime = Runtime::begin(|_, _| {}).await;
     runtime.node.pods.lock().unwrap().push(pod("older"));
     let plugin = Arc::new(Recorder::default());
     let connection = runtime.connect("net", "10", &plugin).await;
@@ -218,14 +158,14 @@ async fn a_plugin_is_introduced_told_what_exists_and_hears_the_whole_life_of_a_p
         ]
     );
     connection.close().await;
-    runtime.until(|nri| nri.plugins().is_empty()).await;
+    runtime.until("the plugin is gone", |nri| nri.plugins().is_empty()).await;
     assert!(nri.is_idle());
     runtime.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plugins_are_called_in_order_and_see_each_others_changes() {
-    let runtime = Runtime::start(|_, _| {}).await;
+    let runtime = Runtime::begin(|_, _| {}).await;
     let second = Arc::new(Recorder { env: Some(("B", "2")), evict: true, ..Recorder::default() });
     let first = Arc::new(Recorder { env: Some(("A", "1")), ..Recorder::default() });
     let _b = runtime.connect("b", "20", &second).await;
@@ -243,7 +183,7 @@ async fn plugins_are_called_in_order_and_see_each_others_changes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_or_rejection_fails_the_event_in_the_plugins_words() {
-    let runtime = Runtime::start(|_, _| {}).await;
+    let runtime = Runtime::begin(|_, _| {}).await;
     let refusing = Arc::new(Recorder { refuse: Some(Event::RunPodSandbox), ..Recorder::default() });
     let refusal = runtime.connect("no", "10", &refusing).await;
     let error = runtime.nri.run_pod_sandbox(pod("p")).await.unwrap_err();
@@ -258,13 +198,13 @@ async fn a_refusal_or_rejection_fails_the_event_in_the_plugins_words() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hung_plugin_is_dropped_and_holds_up_only_who_must_wait_for_it() {
-    let runtime = Runtime::start(|config, _| config.request_timeout = Duration::from_secs(1)).await;
+    let runtime = Runtime::begin(|config, _| config.request_timeout = Duration::from_secs(1)).await;
     let hung = Arc::new(Recorder { hang: Some(Event::RunPodSandbox), ..Recorder::default() });
     let _hung = runtime.connect("hung", "10", &hung).await;
     let begun = Instant::now();
     runtime.nri.run_pod_sandbox(pod("p")).await.expect("it is not required");
     assert!(begun.elapsed() >= Duration::from_secs(1));
-    runtime.until(|nri| nri.plugins().is_empty()).await;
+    runtime.until("the plugin is gone", |nri| nri.plugins().is_empty()).await;
     let begun = Instant::now();
     runtime.nri.run_pod_sandbox(pod("q")).await.unwrap();
     assert!(begun.elapsed() < Duration::from_millis(900), "nobody is left to wait for");
@@ -273,7 +213,7 @@ async fn a_hung_plugin_is_dropped_and_holds_up_only_who_must_wait_for_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_required_plugin_no_pod_starts() {
-    let runtime = Runtime::start(|config, _| {
+    let runtime = Runtime::begin(|config, _| {
         config.required = vec!["net".into()];
         config.required_wait = Duration::from_secs(2);
         config.request_timeout = Duration::from_secs(1);
@@ -289,7 +229,7 @@ async fn without_a_required_plugin_no_pod_starts() {
     let failed = runtime.nri.run_pod_sandbox(pod("p")).await.unwrap_err();
     assert!(matches!(failed, EventError::Failed { .. }), "{failed}");
     // A pod that waits goes on as soon as the plugin is there.
-    runtime.until(|nri| nri.plugins().is_empty()).await;
+    runtime.until("the plugin is gone", |nri| nri.plugins().is_empty()).await;
     let good = Arc::new(Recorder::default());
     let stub = runtime.stub("net", "10");
     let connecting = async {
@@ -304,7 +244,7 @@ async fn without_a_required_plugin_no_pod_starts() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_required_plugin_that_dies_again_and_again_is_never_bypassed() {
-    let runtime = Runtime::start(|config, _| {
+    let runtime = Runtime::begin(|config, _| {
         config.required = vec!["net".into()];
         config.required_wait = Duration::from_millis(500);
     })
@@ -342,7 +282,7 @@ async fn a_required_plugin_that_dies_again_and_again_is_never_bypassed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_run_side_by_side_and_one_pods_events_keep_their_order() {
-    let runtime = Runtime::start(|_, _| {}).await;
+    let runtime = Runtime::begin(|_, _| {}).await;
     let plugin = Arc::new(Recorder { slow: Duration::from_millis(100), ..Recorder::default() });
     let _connection = runtime.connect("slow", "10", &plugin).await;
     let begun = Instant::now();
@@ -366,7 +306,7 @@ async fn pods_run_side_by_side_and_one_pods_events_keep_their_order() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plugin_that_comes_in_the_middle_of_a_stream_of_pods_misses_none() {
-    let runtime = Runtime::start(|_, _| {}).await;
+    let runtime = Runtime::begin(|_, _| {}).await;
     let slow = Arc::new(Recorder { slow: Duration::from_millis(3), ..Recorder::default() });
     let _slow = runtime.connect("slow", "10", &slow).await;
     const WORKERS: usize = 4;
@@ -386,11 +326,11 @@ async fn a_plugin_that_comes_in_the_middle_of_a_stream_of_pods_misses_none() {
         });
     }
     let node = runtime.node.clone();
-    runtime.until(|_| node.pods.lock().unwrap().len() > 20).await;
+    runtime.until("pods came", |_| node.pods.lock().unwrap().len() > 20).await;
     let late = Arc::new(Recorder::default());
     let _late = runtime.connect("late", "20", &late).await;
     let told_now = || late.heard().iter().filter(|line| line.starts_with("RUN_POD_SANDBOX")).count();
-    runtime.until(|_| told_now() > 20).await;
+    runtime.until("it was told", |_| told_now() > 20).await;
     enough.store(true, Ordering::SeqCst);
     let total: usize = pods.join_all().await.into_iter().sum();
     let heard = late.heard();
@@ -404,8 +344,8 @@ async fn a_plugin_that_comes_in_the_middle_of_a_stream_of_pods_misses_none() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_misbehave_disturb_nobody() {
-    let runtime = Runtime::start(|config, _| config.registration_timeout = Duration::from_secs(4)).await;
-    let socket = runtime.dir.path().join("nri.sock");
+    let runtime = Runtime::begin(|config, _| config.registration_timeout = Duration::from_secs(4)).await;
+    let socket = runtime.socket();
     let mut silent = Vec::new();
     for garbage in [&b""[..], &[0xFF; 100], &[0, 0, 0, 2, 0, 0], &[0, 0, 0, 2, 0, 0x40, 0, 0x0A, 1, 2, 3]] {
         let mut stream = UnixStream::connect(&socket).await.unwrap();
@@ -430,7 +370,7 @@ async fn connections_that_misbehave_disturb_nobody() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plugin_may_ask_for_changes_unprompted() {
-    let runtime = Runtime::start(|_, _| {}).await;
+    let runtime = Runtime::begin(|_, _| {}).await;
     let plugin = Arc::new(Recorder::default());
     let connection = runtime.connect("tuner", "10", &plugin).await;
     let update = ContainerUpdate {
@@ -447,21 +387,21 @@ async fn a_plugin_may_ask_for_changes_unprompted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stub_connects_anew_when_the_runtime_returns() {
-    let first = Runtime::start(|_, _| {}).await;
+    let first = Runtime::begin(|_, _| {}).await;
     let plugin = Arc::new(Recorder::default());
     let stub = first.stub("net", "10");
     let shutdown = CancellationToken::new();
     let mut tasks = JoinSet::new();
     let (running, stop) = (plugin.clone(), shutdown.clone());
     tasks.spawn(async move { stub.run(running, stop).await });
-    first.until(|nri| nri.plugins().iter().any(|one| one.ready)).await;
-    let socket = first.dir.path().join("nri.sock");
+    first.until("the plugin is ready", |nri| nri.plugins().iter().any(|one| one.ready)).await;
+    let socket = first.socket();
     let kept = tempfile::tempdir().unwrap();
     first.stop().await;
     // The same place, another runtime.
     std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
-    let second = Runtime::start(|config, _| config.socket = Some(socket.clone())).await;
-    second.until(|nri| nri.plugins().iter().any(|one| one.ready)).await;
+    let second = Runtime::begin(|config, _| config.socket = Some(socket.clone())).await;
+    second.until("the plugin is ready", |nri| nri.plugins().iter().any(|one| one.ready)).await;
     shutdown.cancel();
     tasks.join_all().await;
     std::fs::remove_dir_all(socket.parent().unwrap()).ok();

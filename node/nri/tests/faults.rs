@@ -3,82 +3,44 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "shared/runtime.rs"]
+mod runtime;
+
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use futures::future::BoxFuture;
 use podwire_nri::api::{
-    ConfigureResponse, Container, ContainerAdjustment, ContainerEviction, ContainerUpdate,
-    CreateContainerResponse, Empty, Event, FailurePolicy, KeyValue, PodSandbox, RegisterPluginRequest,
-    SynchronizeResponse, UpdateContainersRequest,
+    ConfigureResponse, Container, ContainerAdjustment, ContainerUpdate, CreateContainerResponse, Empty,
+    Event, FailurePolicy, KeyValue, PodSandbox, RegisterPluginRequest, SynchronizeResponse,
+    UpdateContainersRequest,
 };
 use podwire_nri::mux::{self, Demux, PLUGIN_CONN, RUNTIME_CONN};
 use podwire_nri::stub::{Answer, Connection, Happened, Plugin, Stub};
-use podwire_nri::{Config, EventError, Host, Nri};
+use podwire_nri::{EventError, Nri};
 use podwire_wire::ttrpc::{self, Kind, Request, Response, code};
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
-const DEADLINE: Duration = Duration::from_secs(30);
+use self::runtime::{DEADLINE, Runtime};
+
 /// How long plugins may take in these tests.
 const LIMIT: Duration = Duration::from_millis(400);
 
-#[derive(Default)]
-struct Node(Mutex<usize>);
-
-impl Host for Node {
-    fn snapshot(&self) -> BoxFuture<'_, (Vec<PodSandbox>, Vec<Container>)> {
-        Box::pin(std::future::ready(Default::default()))
-    }
-
-    fn update_containers(&self, updates: Vec<ContainerUpdate>) -> BoxFuture<'_, Vec<ContainerUpdate>> {
-        *self.0.lock().unwrap() += updates.len();
-        Box::pin(std::future::ready(Vec::new()))
-    }
-
-    fn evict(&self, _: ContainerEviction) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::ready(()))
-    }
-}
-
-struct Runtime {
-    nri: Nri,
-    node: Arc<Node>,
-    dir: tempfile::TempDir,
-    shutdown: CancellationToken,
-    tasks: JoinSet<()>,
-}
-
 impl Runtime {
     async fn start(required: &[&str]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let mut config = Config::new("podwire", "test");
-        config.socket = Some(dir.path().join("nri.sock"));
-        config.request_timeout = LIMIT;
-        config.required = required.iter().map(|name| (*name).to_owned()).collect();
-        config.required_wait = LIMIT;
-        let node = Arc::new(Node::default());
-        let adaptation = config.build(node.clone()).await.unwrap();
-        let (nri, shutdown) = (adaptation.handle(), CancellationToken::new());
-        let mut tasks = JoinSet::new();
-        tasks.spawn(adaptation.run(shutdown.clone()));
-        Self { nri, node, dir, shutdown, tasks }
-    }
-
-    async fn until(&self, what: &str, wanted: impl Fn(&Nri) -> bool) {
-        let begun = Instant::now();
-        while !wanted(&self.nri) {
-            assert!(begun.elapsed() < DEADLINE, "{what}: {:?}", self.nri.overview());
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        Runtime::begin(|config, _| {
+            config.request_timeout = LIMIT;
+            config.required = required.iter().map(|name| (*name).to_owned()).collect();
+            config.required_wait = LIMIT;
+        })
+        .await
     }
 
     async fn good(&self) -> (Arc<Good>, Connection) {
         let plugin = Arc::new(Good::default());
-        let stub = Stub { socket: self.dir.path().join("nri.sock"), ..Stub::new("good", "20") };
+        let stub = Stub { socket: self.socket(), ..Stub::new("good", "20") };
         let connection = stub.connect(plugin.clone()).await.unwrap();
         self.until("good is there", |nri| nri.plugins().iter().any(|one| one.name == "good" && one.ready))
             .await;
@@ -86,7 +48,7 @@ impl Runtime {
     }
 
     async fn connect(&self) -> UnixStream {
-        UnixStream::connect(self.dir.path().join("nri.sock")).await.unwrap()
+        UnixStream::connect(self.socket()).await.unwrap()
     }
 
     /// What the log says of the bad plugin.
@@ -111,12 +73,6 @@ impl Runtime {
             assert!(begun.elapsed() < DEADLINE, "neither '{either}' nor '{or}' in '{told}'");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-    }
-
-    async fn stop(mut self) {
-        self.shutdown.cancel();
-        let rest = async { while self.tasks.join_next().await.is_some() {} };
-        tokio::time::timeout(DEADLINE, rest).await.expect("it comes to rest");
     }
 }
 
@@ -501,6 +457,6 @@ async fn a_flood_of_updates_holds_up_nobody_else() {
     }
     runtime.until("the flood is dropped", |nri| nri.plugins().len() == 1).await;
     tokio::time::timeout(DEADLINE, tasks.join_all()).await.expect("its writes fail");
-    assert!(*runtime.node.0.lock().unwrap() < 100_000, "it was slowed down");
+    assert!(runtime.node.updates.lock().unwrap().len() < 100_000, "it was slowed down");
     runtime.stop().await;
 }
