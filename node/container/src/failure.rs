@@ -42,9 +42,10 @@ pub(crate) enum Stage {
     /// Not a failure: the process that will be the container, by number in `index`.
     Child = 29,
     Priority = 30,
+    MemoryPolicy = 31,
 }
 
-const STAGES: [Stage; 31] = [
+const STAGES: [Stage; 32] = [
     Stage::Ready,
     Stage::Detach,
     Stage::JoinCgroup,
@@ -76,6 +77,7 @@ const STAGES: [Stage; 31] = [
     Stage::MountIdmap,
     Stage::Child,
     Stage::Priority,
+    Stage::MemoryPolicy,
 ];
 
 /// Bytes of one report.
@@ -152,6 +154,7 @@ impl Failure {
             Stage::Cwd => format!("chdir to cwd ({:?})", process.cwd),
             Stage::User => format!("become user {} and group {}", process.uid, process.gid),
             Stage::Rlimit => "set a resource limit".to_owned(),
+            Stage::MemoryPolicy => "set the memory policy".to_owned(),
             Stage::Priority => "set the I/O priority or the scheduler".to_owned(),
             Stage::Label => "set the security label".to_owned(),
             other => format!("{other:?}").to_lowercase(),

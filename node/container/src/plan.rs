@@ -4,6 +4,7 @@
 //! the supervisor as JSON, so its fields are only ever added.
 
 mod hooks;
+mod memory;
 mod mounts;
 mod namespaces;
 mod process;
@@ -12,6 +13,7 @@ use oci_spec::runtime::Spec;
 use serde::{Deserialize, Serialize};
 
 pub use hooks::{HookPlan, HookPlans};
+pub use memory::MemoryPolicyPlan;
 pub use namespaces::{Join, NamespaceKind, ReaperRequest, reaper};
 pub use process::{CapabilityPlan, ProcessPlan, RlimitPlan, SchedulerPlan, capabilities};
 
@@ -253,7 +255,10 @@ pub fn launch(spec: &Spec, rootfs: &Rootfs) -> Result<LaunchPlan, PlanError> {
         mount_label: linux.mount_label().clone(),
         hooks: hooks::plan(spec)?,
         bundle: None,
-        process: process::plan(process)?,
+        process: ProcessPlan {
+            memory_policy: linux.memory_policy().as_ref().map(memory::policy).transpose()?,
+            ..process::plan(process)?
+        },
     })
 }
 

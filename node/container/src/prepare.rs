@@ -59,6 +59,7 @@ pub(crate) struct Program {
     pub(crate) oom_score_adj: Option<CString>,
     pub(crate) io_priority: Option<i32>,
     pub(crate) scheduler: Option<crate::plan::SchedulerPlan>,
+    pub(crate) memory_policy: Option<crate::plan::MemoryPolicyPlan>,
     /// File below `/proc/self/attr` and what to write.
     pub(crate) label: Option<(CString, CString)>,
     pub(crate) filter: Vec<libc::sock_filter>,
@@ -86,6 +87,7 @@ impl Program {
             oom_score_adj: plan.oom_score_adj.map(|adj| c(&adj.to_string())).transpose()?,
             io_priority: plan.io_priority,
             scheduler: plan.scheduler,
+            memory_policy: plan.memory_policy.clone(),
             label: label(plan)?,
             filter: filter
                 .map(|f| f.program.iter().map(|raw| instruction(*raw)).collect())

@@ -41,8 +41,11 @@ impl Child<'_> {
         if let Some(priority) = program.io_priority {
             sys::ioprio_set(priority).at(Stage::Priority)?;
         }
-        match &program.scheduler {
-            Some(scheduler) => sys::sched_setattr(scheduler).at(Stage::Priority),
+        if let Some(scheduler) = &program.scheduler {
+            sys::sched_setattr(scheduler).at(Stage::Priority)?;
+        }
+        match &program.memory_policy {
+            Some(policy) => sys::set_mempolicy(policy.mode, &policy.nodes).at(Stage::MemoryPolicy),
             None => Ok(()),
         }
     }

@@ -282,6 +282,15 @@ pub(super) fn sched_setattr(plan: &crate::plan::SchedulerPlan) -> Result<(), Err
     call!(libc::SYS_sched_setattr, 0, &raw const attr, 0).map(drop)
 }
 
+/// Where the calling thread's memory comes from.
+pub(super) fn set_mempolicy(mode: u32, nodes: &[u64]) -> Result<(), Errno> {
+    if nodes.is_empty() {
+        return call!(libc::SYS_set_mempolicy, mode, std::ptr::null::<u64>(), 0).map(drop);
+    }
+    // The kernel takes one bit less than it is told.
+    call!(libc::SYS_set_mempolicy, mode, nodes.as_ptr(), nodes.len() * 64 + 1).map(drop)
+}
+
 /// The hard limit in force.
 pub(super) fn hard_limit(resource: u32) -> Result<u64, Errno> {
     let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };

@@ -7,7 +7,7 @@ use oci_spec::runtime::{
 use serde::{Deserialize, Serialize};
 
 use super::namespaces::utf8;
-use super::{FilterPlan, PlanError, text};
+use super::{FilterPlan, MemoryPolicyPlan, PlanError, text};
 use crate::capability;
 
 /// A program and everything about its process that execve keeps.
@@ -50,6 +50,9 @@ pub struct ProcessPlan {
     /// How the CPU is shared with others.
     #[serde(default)]
     pub scheduler: Option<SchedulerPlan>,
+    /// Which memory nodes it takes from.
+    #[serde(default)]
+    pub memory_policy: Option<MemoryPolicyPlan>,
     /// AppArmor profile to enter at execve.
     #[serde(default)]
     pub apparmor: Option<String>,
@@ -158,6 +161,7 @@ pub(super) fn plan(process: &Process) -> Result<ProcessPlan, PlanError> {
         oom_score_adj,
         io_priority: process.io_priority().as_ref().map(io_priority).transpose()?,
         scheduler: process.scheduler().as_ref().map(scheduler),
+        memory_policy: None,
         apparmor: process.apparmor_profile().clone().filter(|p| !p.is_empty()),
         selinux: process.selinux_label().clone().filter(|l| !l.is_empty()),
         seccomp: None,

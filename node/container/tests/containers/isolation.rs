@@ -30,6 +30,27 @@ fn environment_folder_user_and_host_name_are_as_asked() {
 }
 
 #[test]
+fn scheduler_and_memory_policy_are_as_asked() {
+    let world = World::new();
+    let mut request = world.request("numa", &["sleep", "1000"]);
+    change_process(&mut request, |process| {
+        process.set_scheduler(Some(serde_json::from_str(r#"{"policy":"SCHED_BATCH","nice":5}"#).unwrap()));
+    });
+    let mut linux = request.spec.linux().clone().unwrap();
+    linux.set_memory_policy(Some(serde_json::from_str(r#"{"mode":"MPOL_BIND","nodes":"0"}"#).unwrap()));
+    request.spec.set_linux(Some(linux));
+    let pid = world.run(request);
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/numa_maps")).unwrap();
+    assert!(maps.lines().all(|line| line.split(' ').nth(1) == Some("bind:0")), "{maps}");
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    assert_eq!((fields[16], fields[38]), ("5", "3"), "niceness and policy: {stat}");
+    // What runs beside it is bound the same way.
+    let (_, text) = world.exec_output("numa", "look", &["cat", "/proc/self/numa_maps"]);
+    assert!(text.contains(" bind:0 "), "{text}");
+}
+
+#[test]
 fn namespaces_are_its_own() {
     let world = World::new();
     let script = "for n in mnt pid net ipc uts; do readlink /proc/self/ns/$n; done; echo $$; ls /proc | grep -c '^[0-9]'";
