@@ -92,14 +92,6 @@ impl Bed {
         flags.extend(nri_socket.iter().map(|path| ("--nri-socket", path.as_path())));
         flags.extend(more);
         let runtime = parts::Runtime::start_with(&folder, &conf_dir, &plugins, &flags)?;
-        // CRI answers a moment before NRI does.
-        crate::eventually("NRI's socket is there", std::time::Duration::from_secs(60), || {
-            if nri_socket.as_ref().is_none_or(|path| path.exists()) {
-                Ok(())
-            } else {
-                Err("not yet".to_owned())
-            }
-        })?;
         let socket = runtime.socket.clone();
         Ok(Running { name: "ours", socket, nri_socket, folder, process: Process::Ours(runtime) })
     }

@@ -67,11 +67,30 @@ impl Config {
         }
     }
 
+    /// Listens on the socket. Plugins may connect from now on; they are heard once the rest is built and run.
+    pub fn listen(self) -> Result<Listening, Error> {
+        let listener = self.socket.as_deref().map(listen).transpose()?;
+        Ok(Listening { config: self, listener })
+    }
+
     /// Listens on the socket and starts the installed plugins.
     pub async fn build(self, host: Arc<dyn Host>) -> Result<Adaptation, Error> {
-        let listener = self.socket.as_deref().map(listen).transpose()?;
+        self.listen()?.build(host)
+    }
+}
+
+/// A socket that plugins can connect to, and nobody yet who hears them.
+pub struct Listening {
+    config: Config,
+    listener: Option<UnixListener>,
+}
+
+impl Listening {
+    /// Starts the installed plugins; must be called within a tokio runtime.
+    pub fn build(self, host: Arc<dyn Host>) -> Result<Adaptation, Error> {
+        let Listening { config, listener } = self;
         let tasks = TaskTracker::new();
-        let registry = Arc::new(Registry::new(self, host));
+        let registry = Arc::new(Registry::new(config, host));
         let adaptation =
             Adaptation { registry: registry.clone(), listener, tasks, shutdown: CancellationToken::new() };
         for installed in launch::discover(&registry.config)? {

@@ -14,7 +14,7 @@ use podwire_wire::nri::{
 };
 use serde_json::{Map, Value, json};
 
-pub use self::describe::{describe, resources_from_oci};
+pub use self::describe::{describe, resources_from_oci, seccomp as describe_seccomp};
 
 /// Why a spec could not be changed.
 #[derive(Debug, thiserror::Error)]
@@ -179,8 +179,10 @@ fn linux(spec: &mut Value, wanted: &LinuxContainerAdjustment) {
     let linux = &mut spec["linux"];
     list(&mut linux["devices"], "path", wanted.devices.iter().map(|one| (one.path.as_str(), device(one))));
     for one in wanted.devices.iter().filter(|one| !one.path.starts_with('-')) {
+        // Upstream's rule: block devices may also be made anew.
+        let access = if one.r#type == "b" { "rwm" } else { "rw" };
         array(&mut linux["resources"]["devices"]).push(json!({
-            "allow": true, "type": one.r#type, "major": one.major, "minor": one.minor, "access": "rwm",
+            "allow": true, "type": one.r#type, "major": one.major, "minor": one.minor, "access": access,
         }));
     }
     if let Some(resources) = &wanted.resources {
@@ -276,7 +278,9 @@ fn limits(target: &mut Value, wanted: &LinuxResources) {
     if let Some(memory) = &wanted.memory {
         set("memory", "limit", memory.limit.as_ref().map(|one| json!(one.value)));
         set("memory", "reservation", memory.reservation.as_ref().map(|one| json!(one.value)));
-        set("memory", "swap", memory.swap.as_ref().map(|one| json!(one.value)));
+        // Without a word about swap, a memory limit allows none; the old one may be below the new limit.
+        let swap = memory.swap.as_ref().or(memory.limit.as_ref());
+        set("memory", "swap", swap.map(|one| json!(one.value)));
         set("memory", "kernel", memory.kernel.as_ref().map(|one| json!(one.value)));
         set("memory", "kernelTCP", memory.kernel_tcp.as_ref().map(|one| json!(one.value)));
         set("memory", "swappiness", memory.swappiness.as_ref().map(|one| json!(one.value)));

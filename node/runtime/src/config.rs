@@ -100,6 +100,13 @@ impl Config {
             std::fs::create_dir_all(folder)
                 .map_err(|source| Error::Folder { path: folder.clone(), source })?;
         }
+        // Whoever finds CRI's socket finds NRI's too.
+        let nri = podwire_nri::Config {
+            runtime_name: self.runtime_name.clone(),
+            runtime_version: self.runtime_version.clone(),
+            ..self.nri
+        };
+        let plugins = nri.listen().map_err(|error| Error::Plugins { source: error.into() })?;
         let listener = podwire_wire::unix::listen(&self.listen).map_err(|source| Error::Listen { source })?;
         let path = self.run_dir.join("journal");
         let opened = host::boot_id().and_then(|boot| Journal::open(&path, &boot));
@@ -116,13 +123,8 @@ impl Config {
             Err(error) => return Err(Error::Supervisor { source: error.into() }),
         };
         let view = Arc::new(View::default());
-        let nri = podwire_nri::Config {
-            runtime_name: self.runtime_name.clone(),
-            runtime_version: self.runtime_version.clone(),
-            ..self.nri
-        };
         let adaptation =
-            nri.build(view.clone()).await.map_err(|error| Error::Plugins { source: error.into() })?;
+            plugins.build(view.clone()).map_err(|error| Error::Plugins { source: error.into() })?;
         let settings = Settings {
             run_dir: self.run_dir,
             data_dir: self.data_dir,

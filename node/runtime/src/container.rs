@@ -316,13 +316,16 @@ pub(crate) async fn update(
     let updated = core.hooks.update_container(container, &mut limits).await;
     updated.map_err(OpError::failed("update the container's plugins"))?;
     if state.phase() == ContainerPhase::Running {
-        let cgroup = container.cgroup();
+        let (cgroup, limits) = (container.cgroup(), limits.clone());
         core.blocking(move |_| apply(&cgroup, &limits)).await?;
     }
+    // What plugins made of it, and what they had asked for before, is the container's too.
     let mut spec = (*container.spec()).clone();
     if let Some(linux) = spec.linux_mut() {
-        let mut all = resources::plan(&merged, core.host.cgroup_v2);
-        all.set_devices(linux.resources().as_ref().and_then(|known| known.devices().clone()));
+        let mut all = linux.resources().clone().unwrap_or_default();
+        let changed = podwire_nri::spec::resources_from_oci(&limits);
+        podwire_nri::spec::apply_resources(&changed, &mut all)
+            .map_err(OpError::failed("note the container's limits"))?;
         linux.set_resources(Some(all));
     }
     container.set_spec(spec);

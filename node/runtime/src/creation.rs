@@ -140,12 +140,24 @@ async fn create_named(
     let devices: Vec<String> = config.cdi_devices.iter().map(|device| device.name.clone()).collect();
     cdi::inject(&mut spec, &core.settings.cdi_dirs, &devices)
         .map_err(OpError::failed("inject CDI devices"))?;
-    core.hooks
-        .create_container(NewContainer { sandbox, id, config: &config }, &mut spec)
-        .await
-        .map_err(OpError::failed("create the container's plugins"))?;
-    let (pod, name) = (sandbox.clone(), id.to_owned());
-    core.blocking(move |core| make(core, &pod, name, config, found, spec)).await
+    let asked = NewContainer { sandbox, id, config: &config, image: &found.image };
+    let agreed = core.hooks.create_container(asked, &mut spec).await;
+    // Plugins that were asked hear of the end of what never began.
+    let undo = core.hooks.present().then(|| (config.clone(), found.image.clone(), spec.clone()));
+    let made = match agreed {
+        Ok(()) => {
+            let (pod, name) = (sandbox.clone(), id.to_owned());
+            core.blocking(move |core| make(core, &pod, name, config, found, spec)).await
+        }
+        Err(refused) => Err(OpError::failed("create the container's plugins")(refused)),
+    };
+    if let (Err(_), Some((config, image, spec))) = (&made, &undo)
+        && let Err(error) =
+            core.hooks.undo_create_container(NewContainer { sandbox, id, config, image }, spec).await
+    {
+        tracing::warn!(container = id, error, "plugin failed at the end of a container that was not made");
+    }
+    made
 }
 
 /// Removes what a failed creation left: mounts, folders, holders of images. Blocks.

@@ -5,6 +5,7 @@
 
 use futures::future::BoxFuture;
 use oci_spec::runtime::{LinuxResources, Spec};
+use podwire_image::Image;
 use podwire_wire::cri;
 
 use crate::model::{Container, Sandbox};
@@ -18,6 +19,7 @@ pub(crate) struct NewContainer<'a> {
     pub(crate) sandbox: &'a Sandbox,
     pub(crate) id: &'a str,
     pub(crate) config: &'a cri::ContainerConfig,
+    pub(crate) image: &'a Image,
 }
 
 /// The points. Every default does nothing.
@@ -61,15 +63,29 @@ pub(crate) trait Hooks: Send + Sync + 'static {
         ok()
     }
 
+    /// The creation of a container that plugins were asked about failed: it ends for them too.
+    fn undo_create_container<'a>(
+        &'a self,
+        new: NewContainer<'a>,
+        spec: &'a Spec,
+    ) -> BoxFuture<'a, Result<(), HookError>> {
+        let _ = (new, spec);
+        ok()
+    }
+
     /// The container is known; errors are only reported.
     fn post_create_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
         let _ = container;
         ok()
     }
 
-    /// The container is set up and about to run; an error keeps it from running.
-    fn start_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
-        let _ = container;
+    /// The container is set up in process `pid` and about to run; an error keeps it from running.
+    fn start_container<'a>(
+        &'a self,
+        container: &'a Container,
+        pid: i32,
+    ) -> BoxFuture<'a, Result<(), HookError>> {
+        let _ = (container, pid);
         ok()
     }
 

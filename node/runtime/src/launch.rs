@@ -14,6 +14,7 @@ use crate::{
     error::{OpError, chain},
     foreign, host,
     model::Container,
+    net_devices,
 };
 
 /// Supervisors that may die under one start.
@@ -74,7 +75,7 @@ async fn once(core: &Arc<Core>, container: &Arc<Container>, told: &mut bool) -> 
     let (taken, asked) = (container.clone(), supervisor.clone());
     let pid = core.blocking(move |core| Ok(make(core, &taken, &asked))).await??;
     if !std::mem::replace(told, true) {
-        let started = core.hooks.start_container(container).await;
+        let started = core.hooks.start_container(container, pid).await;
         started.map_err(OpError::failed("start the container's plugins"))?;
     }
     let id = container.id().to_owned();
@@ -90,7 +91,10 @@ fn make(core: &Core, container: &Container, supervisor: &Supervisor) -> Result<i
     }
     let made = match core.maker(container)? {
         Some(foreign) => supervisor.create_foreign(foreign.request(core, container)?),
-        None => supervisor.create(container::create_request(core, container)?),
+        None => {
+            net_devices::take(core, container)?;
+            supervisor.create(container::create_request(core, container)?)
+        }
     };
     let made = made.map_err(trouble("create container task"))?;
     Ok(i32::try_from(made.pid).map_err(OpError::failed("read the process id"))?)

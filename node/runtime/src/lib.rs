@@ -28,6 +28,7 @@ mod launch;
 mod layered;
 mod metrics;
 mod model;
+mod net_devices;
 mod network;
 mod plugins;
 mod pod_files;

@@ -2,7 +2,10 @@
 //!
 //! Tasks: evictions run in the runtime's tracker. Without a plugin every point returns at once and nothing is described.
 
-use std::sync::{Arc, OnceLock, Weak, atomic::Ordering};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock, Weak, atomic::Ordering},
+};
 
 use futures::future::BoxFuture;
 use oci_spec::runtime::{LinuxResources, Spec};
@@ -16,6 +19,7 @@ use podwire_wire::cri;
 use crate::{
     container,
     core::Core,
+    creation::image_ref,
     error::{OpError, chain},
     hooks::{HookError, Hooks, NewContainer},
     model::{Container, Sandbox},
@@ -53,6 +57,8 @@ fn pod(core: &Core, sandbox: &Sandbox) -> api::PodSandbox {
     let named = [("network", spaces.net), ("ipc", spaces.ipc), ("uts", spaces.uts)];
     let namespaces = named
         .into_iter()
+        // What was released is no longer there to be entered.
+        .filter(|_| !state.detached)
         .filter_map(|(kind, path)| {
             let path = path?.to_string_lossy().into_owned();
             Some(api::LinuxNamespace { r#type: kind.to_owned(), path })
@@ -73,12 +79,69 @@ fn pod(core: &Core, sandbox: &Sandbox) -> api::PodSandbox {
         uid: sandbox.key.uid.clone(),
         namespace: sandbox.key.namespace.clone(),
         labels: sandbox.config.labels.clone(),
-        annotations: sandbox.config.annotations.clone(),
+        annotations: pod_annotations(sandbox),
         runtime_handler: sandbox.handler.clone(),
         linux: Some(linux),
         pid: u32::try_from(state.reaper_pid).unwrap_or_default(),
         ips: state.ips,
     }
+}
+
+/// The pod's own annotations, and those by which plugins know a pod on every runtime.
+fn pod_annotations(sandbox: &Sandbox) -> HashMap<String, String> {
+    let mut all = sandbox.config.annotations.clone();
+    let key = &sandbox.key;
+    let own = [
+        ("container-type", "sandbox"),
+        ("sandbox-id", &sandbox.id),
+        ("sandbox-log-directory", &sandbox.config.log_directory),
+        ("sandbox-name", &key.name),
+        ("sandbox-namespace", &key.namespace),
+        ("sandbox-uid", &key.uid),
+    ];
+    all.extend(own.map(|(name, value)| (format!("io.kubernetes.cri.{name}"), value.to_owned())));
+    all
+}
+
+/// What CRI asked for of a container, and its spec, in NRI's words.
+fn planned(spec: &Spec, config: &cri::ContainerConfig, id: &str, digest: &str) -> api::Container {
+    let mut described = words::describe(spec);
+    // What CRI says of an annotation counts.
+    described.annotations.extend(config.annotations.clone());
+    let asked = config.image.clone().unwrap_or_default();
+    let name = if asked.user_specified_image.is_empty() { asked.image } else { asked.user_specified_image };
+    let security = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+    let profile = security.and_then(|security| security.seccomp.as_ref());
+    let linux = described.linux.get_or_insert_default();
+    linux.seccomp_profile = profile.map(|profile| api::SecurityProfile {
+        profile_type: profile.profile_type,
+        localhost_ref: profile.localhost_ref.clone(),
+    });
+    api::Container {
+        name: config.metadata.as_ref().map(|known| known.name.clone()).unwrap_or_default(),
+        labels: config.labels.clone(),
+        image: Some(api::Image { name, digest: digest_of(digest), config_digest: id.to_owned() }),
+        cdi_devices: config
+            .cdi_devices
+            .iter()
+            .map(|device| api::CdiDevice { name: device.name.clone() })
+            .collect(),
+        ..described
+    }
+}
+
+/// A container that is planned and not yet made, in NRI's words.
+fn wished(new: NewContainer<'_>, spec: &Spec) -> api::Container {
+    let mut planned = planned(spec, new.config, &new.image.id, &image_ref(new.image));
+    if let Some(linux) = &mut planned.linux {
+        linux.seccomp_policy = words::describe_seccomp(spec);
+    }
+    api::Container { id: new.id.to_owned(), pod_sandbox_id: new.sandbox.id.clone(), ..planned }
+}
+
+/// The digest in a name with one.
+fn digest_of(reference: &str) -> String {
+    reference.split_once('@').map(|(_, digest)| digest.to_owned()).unwrap_or_default()
 }
 
 /// A container in NRI's words.
@@ -90,13 +153,18 @@ fn known(container: &Container) -> api::Container {
         ContainerPhase::Exited => api::ContainerState::ContainerStopped,
     };
     let row = &container.row;
+    let spec = container.spec();
+    let mut planned = planned(&spec, &container.config, &row.image_id, &row.image_ref);
+    // The default filter is named by its profile; its many lines would be told with every event.
+    if !row.default_seccomp
+        && let Some(linux) = &mut planned.linux
+    {
+        linux.seccomp_policy = words::describe_seccomp(&spec);
+    }
     api::Container {
         id: row.id.clone(),
         pod_sandbox_id: row.sandbox_id.clone(),
-        name: container.metadata().name,
         state: phase as i32,
-        labels: container.config.labels.clone(),
-        annotations: container.config.annotations.clone(),
         pid: u32::try_from(state.pid).unwrap_or_default(),
         created_at: row.created_at,
         started_at: state.started_at,
@@ -104,7 +172,7 @@ fn known(container: &Container) -> api::Container {
         exit_code: state.exit_code,
         status_reason: state.reason,
         status_message: state.message,
-        ..words::describe(&container.spec())
+        ..planned
     }
 }
 
@@ -190,17 +258,11 @@ impl Hooks for Plugins {
     ) -> BoxFuture<'a, Result<(), HookError>> {
         Box::pin(async move {
             let Some(core) = self.audience(new.sandbox) else { return Ok(()) };
-            let described = api::Container {
-                id: new.id.to_owned(),
-                pod_sandbox_id: new.sandbox.id.clone(),
-                name: new.config.metadata.as_ref().map(|known| known.name.clone()).unwrap_or_default(),
-                state: api::ContainerState::ContainerCreated as i32,
-                labels: new.config.labels.clone(),
-                annotations: new.config.annotations.clone(),
-                ..words::describe(spec)
-            };
-            let wish = self.nri.create_container(pod(&core, new.sandbox), described).await?;
+            let wish = self.nri.create_container(pod(&core, new.sandbox), wished(new, spec)).await?;
             let applied = words::apply(&wish.adjust, spec)?;
+            if let Some(class) = applied.blockio_class.filter(|class| !class.is_empty()) {
+                return Err(format!("there is no block I/O class {class:?} on this node").into());
+            }
             crate::cdi::inject(spec, &core.settings.cdi_dirs, &applied.cdi_devices)?;
             change_others(&core, wish.updates).await;
             evict(&core, wish.evictions);
@@ -208,12 +270,33 @@ impl Hooks for Plugins {
         })
     }
 
+    fn undo_create_container<'a>(
+        &'a self,
+        new: NewContainer<'a>,
+        spec: &'a Spec,
+    ) -> BoxFuture<'a, Result<(), HookError>> {
+        Box::pin(async move {
+            let Some(core) = self.audience(new.sandbox) else { return Ok(()) };
+            let (pod, container) = (pod(&core, new.sandbox), wished(new, spec));
+            let updates = self.nri.stop_container(pod.clone(), container.clone()).await?;
+            change_others(&core, updates).await;
+            self.nri.remove_container(pod, container).await.map_err(HookError::from)
+        })
+    }
+
     fn post_create_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
         self.tell_of(container, |nri, pod, container| nri.post_create_container(pod, container))
     }
 
-    fn start_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
-        self.tell_of(container, |nri, pod, container| nri.start_container(pod, container))
+    fn start_container<'a>(
+        &'a self,
+        container: &'a Container,
+        pid: i32,
+    ) -> BoxFuture<'a, Result<(), HookError>> {
+        let pid = u32::try_from(pid).unwrap_or_default();
+        self.tell_of(container, move |nri, pod, container| {
+            nri.start_container(pod, api::Container { pid, ..container })
+        })
     }
 
     fn post_start_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
@@ -250,7 +333,10 @@ impl Hooks for Plugins {
     }
 
     fn remove_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
-        self.tell_of(container, |nri, pod, container| nri.remove_container(pod, container))
+        // The number may be another process's by now.
+        self.tell_of(container, |nri, pod, container| {
+            nri.remove_container(pod, api::Container { pid: 0, ..container })
+        })
     }
 }
 

@@ -81,6 +81,26 @@ pub(crate) struct SandboxStateRow {
     pub(crate) overhead: Option<cri::LinuxContainerResources>,
     #[prost(message, optional, tag = "8")]
     pub(crate) resources: Option<cri::LinuxContainerResources>,
+    /// Devices of the node that its containers were given.
+    #[prost(message, repeated, tag = "9")]
+    pub(crate) net_devices: Vec<MovedDevice>,
+}
+
+/// A network device of the node in a pod.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct MovedDevice {
+    /// What the node calls it.
+    #[prost(string, tag = "1")]
+    pub(crate) host: String,
+    /// What it is called in the pod.
+    #[prost(string, tag = "2")]
+    pub(crate) inside: String,
+    /// It was up before.
+    #[prost(bool, tag = "3")]
+    pub(crate) up: bool,
+    /// Its lasting addresses, with their prefix lengths.
+    #[prost(string, repeated, tag = "4")]
+    pub(crate) addresses: Vec<String>,
 }
 
 /// A container as it was asked for and planned.

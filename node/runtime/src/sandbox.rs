@@ -15,7 +15,7 @@ use crate::{
     error::{OpError, Shared, chain},
     host,
     model::{Sandbox, SandboxKey},
-    network, pod_files,
+    net_devices, network, pod_files,
     records::{SandboxPhase, SandboxRow, SandboxStateRow, row::Kind},
     spec::UserNamespace,
 };
@@ -299,6 +299,7 @@ pub(crate) async fn tear_down(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Resul
         if sandbox.state().reaper_pid != 0 {
             core.supervisor().delete(&sandbox.id).map_err(OpError::failed("end the pod's process 1"))?;
         }
+        net_devices::give_back(&sandbox);
         if let Some(attachment) = network::attachment(&sandbox, &core.cgroup_parent(&sandbox.config)) {
             let arrow = Arrow::cni();
             // The namespace goes right after and takes eth0 with it.
@@ -314,6 +315,7 @@ pub(crate) async fn tear_down(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Resul
     sandbox.change(&core.journal, |state| {
         state.detached = true;
         state.reaper_pid = 0;
+        state.net_devices.clear();
     })
 }
 

@@ -11,6 +11,8 @@ mod crash;
 mod features;
 #[path = "pods/life.rs"]
 mod life;
+#[path = "pods/plugins.rs"]
+mod plugins;
 #[path = "pods/speed.rs"]
 mod speed;
 #[path = "pods/world.rs"]

@@ -1,5 +1,7 @@
 //! An OCI spec in NRI's words.
 
+mod parts;
+
 use oci_spec::runtime::{LinuxResources as OciResources, Spec};
 use podwire_wire::nri::{
     Container, HugepageLimit, LinuxContainer, LinuxCpu, LinuxDevice, LinuxMemory, LinuxNamespace,
@@ -7,7 +9,9 @@ use podwire_wire::nri::{
     OptionalInt64, OptionalUInt32, OptionalUInt64, PosixRlimit, User,
 };
 
-/// What plugins are told of a container's spec; identity, labels and state are the runtime's to add.
+pub use self::parts::seccomp;
+
+/// What plugins are told of a container's spec, but for its seccomp filter; identity, labels and state are the runtime's to add.
 pub fn describe(spec: &Spec) -> Container {
     let process = spec.process().as_ref();
     let mounts = spec.mounts().iter().flatten().map(|mount| Mount {
@@ -36,6 +40,7 @@ pub fn describe(spec: &Spec) -> Container {
             gid: process.user().gid(),
             additional_gids: process.user().additional_gids().clone().unwrap_or_default(),
         }),
+        hooks: parts::hooks(spec),
         linux: Some(linux(spec)),
         ..Container::default()
     }
@@ -78,6 +83,9 @@ fn linux(spec: &Spec) -> LinuxContainer {
                 (key.clone(), LinuxNetDevice { name: device.name().clone().unwrap_or_default() })
             })
             .collect(),
+        io_priority: parts::io_priority(spec),
+        scheduler: parts::scheduler(spec),
+        rdt: parts::rdt(spec),
         ..LinuxContainer::default()
     }
 }
@@ -119,6 +127,7 @@ pub fn resources_from_oci(resources: &OciResources) -> LinuxResources {
             .as_ref()
             .and_then(|pids| serde_json::to_value(pids).ok()?["limit"].as_i64())
             .map(|limit| LinuxPids { limit }),
+        devices: parts::device_rules(resources),
         ..LinuxResources::default()
     }
 }

@@ -106,7 +106,7 @@ fn every_kind_of_adjustment_reaches_the_spec() {
         ("/process/ioPriority/class", json!("IOPRIO_CLASS_BE")),
         ("/hooks/poststop/0/path", json!("/bin/h")),
         ("/linux/devices/0/path", json!("/dev/nic")),
-        ("/linux/resources/devices/0/access", json!("rwm")),
+        ("/linux/resources/devices/0/access", json!("rw")),
         ("/linux/resources/cpu/shares", json!(2)),
         ("/linux/resources/cpu/quota", json!(5)),
         ("/linux/resources/cpu/cpus", json!("0")),

@@ -47,7 +47,8 @@ fn isolated() -> Netns {
     thread.unwrap().join().unwrap()
 }
 
-fn daemon_exe() -> PathBuf {
+/// The daemon's program.
+pub(crate) fn daemon_exe() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let exe = tests.parent().unwrap().parent().unwrap().join("examples/cri_daemon");
     assert!(
@@ -128,6 +129,11 @@ impl World {
             assert!(Instant::now() < deadline, "the daemon does not answer: {}", log());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// Does something in the node's network namespace.
+    pub(crate) fn on_node<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.netns.run(work).unwrap()
     }
 
     /// Holds the supervisor up: what is asked of it stays in its socket.
