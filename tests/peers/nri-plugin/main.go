@@ -184,7 +184,7 @@ func adjust(a *api.ContainerAdjustment, kind string, pod *api.PodSandbox) {
 		a.AddMount(&api.Mount{Destination: "/nri", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "size=64k"}})
 		a.RemoveMount("/gone")
 	case "devices":
-		a.AddDevice(&api.LinuxDevice{Path: "/dev/nri-null", Type: "c", Major: 1, Minor: 3, FileMode: api.FileMode(0o640), Uid: api.UInt32(uint32(7)), Gid: api.UInt32(uint32(8))})
+		a.AddDevice(&api.LinuxDevice{Path: "/dev/nri-null", Type: "c", Major: 1, Minor: 3, FileMode: api.FileMode(os.FileMode(0o640)), Uid: api.UInt32(uint32(7)), Gid: api.UInt32(uint32(8))})
 	case "cdi":
 		a.AddCDIDevice(&api.CDIDevice{Name: pod.GetAnnotations()["cdi"]})
 	case "hooks":
@@ -227,7 +227,7 @@ func adjust(a *api.ContainerAdjustment, kind string, pod *api.PodSandbox) {
 			Syscalls:      []*api.LinuxSyscall{{Names: []string{"sethostname"}, Action: "SCMP_ACT_ERRNO"}},
 		})
 	case "namespaces":
-		a.AddOrReplaceNamespace(&api.LinuxNamespace{Type: "uts", Path: "/proc/1/ns/uts"})
+		a.AddOrReplaceNamespace(&api.LinuxNamespace{Type: "uts", Path: pod.GetAnnotations()["uts"]})
 	case "sysctl":
 		a.SetLinuxSysctl("net.core.somaxconn", "777")
 	case "net-devices":

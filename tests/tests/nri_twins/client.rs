@@ -73,6 +73,12 @@ impl Client {
         let config = cri::ContainerConfig {
             metadata: Some(cri::ContainerMetadata { name: name.to_owned(), attempt: 0 }),
             image: Some(cri::ImageSpec { image: IMAGE.to_owned(), ..Default::default() }),
+            mounts: vec![cri::Mount {
+                container_path: "/gone".to_owned(),
+                host_path: "/usr/share".to_owned(),
+                readonly: true,
+                ..Default::default()
+            }],
             args: ["sleep", "3600"].map(str::to_owned).to_vec(),
             envs: vec![env("GONE", "x"), env("CHANGED", "by-cri"), env("KEPT", "yes")],
             annotations: HashMap::from([

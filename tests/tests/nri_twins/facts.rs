@@ -4,14 +4,14 @@ use std::{
     collections::BTreeMap,
     fs,
     path::Path,
-    process::Command,
+    process::{Child, Command},
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
-use serde_json::Value;
+use anyhow::{Result, ensure};
+use podwire_testkit::eventually;
 
-use crate::{client::Client, plugin::GoPlugin};
+use crate::{client::Client, plugin::GoPlugin, recordings::note_recordings};
 
 /// What was seen, by `kind/fact`.
 pub struct Report(pub BTreeMap<String, String>);
@@ -46,6 +46,36 @@ const KINDS: &[&str] = &[
     "unprompted",
 ];
 
+fn ip(words: &[&str]) -> Result<()> {
+    let done = Command::new("ip").args(words).output()?;
+    ensure!(done.status.success(), "ip {words:?}: {}", String::from_utf8_lossy(&done.stderr));
+    Ok(())
+}
+
+/// A process with a host name of its own; ended when dropped.
+struct Elsewhere(Child);
+
+impl Elsewhere {
+    fn begin() -> Result<Elsewhere> {
+        let own = fs::read_link("/proc/self/ns/uts")?;
+        let child = Command::new("unshare").args(["-u", "sleep", "600"]).spawn()?;
+        let elsewhere = Elsewhere(child);
+        let path = format!("/proc/{}/ns/uts", elsewhere.0.id());
+        eventually("it has a namespace of its own", Duration::from_secs(20), || {
+            if fs::read_link(&path).is_ok_and(|its| its != own) { Ok(()) } else { Err("not yet".to_owned()) }
+        })?;
+        Ok(elsewhere)
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        // Ignored: it may have ended already.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
 /// A file below `/var/run/cdi`, removed when dropped.
 struct CdiFile(std::path::PathBuf);
 
@@ -77,10 +107,17 @@ pub async fn gather(client: &Client, plugin: &GoPlugin, folder: &Path) -> Result
     let _cdi = CdiFile::write(&vendor)?;
     let (hooks, group) = (folder.join("hooks"), format!("/podwire-twins-{}/moved", std::process::id()));
     let hooks = hooks.display().to_string();
-    Command::new("ip").args(["link", "add", "twindev0", "type", "dummy"]).output()?;
+    ip(&["link", "add", "twindev0", "type", "veth", "peer", "name", "twindev1"])?;
+    let other = Elsewhere::begin()?;
+    let uts = format!("/proc/{}/ns/uts", other.0.id());
     let device = format!("{vendor}/thing=one");
-    let mut annotations =
-        vec![("cdi", device.as_str()), ("hooks", &hooks), ("cgroup", &group), ("net-device", "twindev0")];
+    let mut annotations = vec![
+        ("cdi", device.as_str()),
+        ("hooks", &hooks),
+        ("cgroup", &group),
+        ("net-device", "twindev0"),
+        ("uts", &uts),
+    ];
     let keys: Vec<String> = KINDS.iter().map(|kind| format!("adjust/{kind}")).collect();
     annotations.extend(keys.iter().map(String::as_str).zip(KINDS.iter().copied()));
     let sandbox = client.run("kinds", &annotations).await?;
@@ -107,7 +144,7 @@ pub async fn gather(client: &Client, plugin: &GoPlugin, folder: &Path) -> Result
         if *kind == "unprompted" {
             until(|| cgroup(pid, "cpu", "cpu.shares") == "99").await;
         }
-        note("seen", inside(kind, pid));
+        note("seen", inside(kind, pid, &uts));
         client.remove(&container).await?;
         if *kind == "hooks" {
             until(|| fs::read_to_string(&hooks).unwrap_or_default().contains("poststop")).await;
@@ -116,9 +153,9 @@ pub async fn gather(client: &Client, plugin: &GoPlugin, folder: &Path) -> Result
     }
     client.down(&sandbox.id).await?;
     until(|| plugin.lines().iter().any(|line| line["event"] == "RemovePodSandbox")).await;
-    let lines = plugin.lines();
-    told(&lines, &mut report).context("what the plugin wrote down")?;
-    Command::new("ip").args(["link", "del", "twindev0"]).output()?;
+    note_recordings(&plugin.lines(), folder, &mut report);
+    // Ignored: where the pod took it along it is gone.
+    Command::new("ip").args(["link", "del", "twindev0"]).output().ok();
     Ok(Report(report))
 }
 
@@ -160,7 +197,7 @@ fn line(text: &str, start: &str) -> String {
 }
 
 /// How a kind shows in the running container.
-fn inside(kind: &str, pid: u32) -> String {
+fn inside(kind: &str, pid: u32, uts: &str) -> String {
     let id = pid.to_string();
     let environment = || {
         let text = proc_file(pid, "environ");
@@ -178,9 +215,10 @@ fn inside(kind: &str, pid: u32) -> String {
         "args" => proc_file(pid, "cmdline").replace('\0', " ").trim().to_owned(),
         "mounts" => {
             let text = proc_file(pid, "mounts");
-            let found = text.lines().find(|line| line.split(' ').nth(1) == Some("/nri"));
-            found.unwrap_or("-").to_owned()
+            let at = |target: &str| text.lines().find(|line| line.split(' ').nth(1) == Some(target));
+            format!("{}; removed: {}", at("/nri").unwrap_or("-"), at("/gone").is_none())
         }
+        "hugepages" => cgroup(pid, "hugetlb", "hugetlb.2MB.limit_in_bytes"),
         "devices" => said(&["stat", "-c", "%F %t:%T %a %u:%g", &format!("/proc/{id}/root/dev/nri-null")]),
         "rlimits" => line(&proc_file(pid, "limits"), "Max open files"),
         "memory" => cgroup(pid, "memory", "memory.limit_in_bytes"),
@@ -211,7 +249,7 @@ fn inside(kind: &str, pid: u32) -> String {
         "seccomp" => line(&proc_file(pid, "status"), "Seccomp:"),
         "namespaces" => {
             let own = fs::read_link(format!("/proc/{id}/ns/uts")).ok();
-            (own == fs::read_link("/proc/1/ns/uts").ok()).to_string()
+            (own.is_some() && own == fs::read_link(uts).ok()).to_string()
         }
         "sysctl" => said(&["nsenter", "-t", &id, "-n", "cat", "/proc/sys/net/core/somaxconn"]),
         "net-devices" => {
@@ -223,83 +261,4 @@ fn inside(kind: &str, pid: u32) -> String {
         }
         _ => String::new(),
     }
-}
-
-/// The names that an object sets, sorted.
-fn names(object: &Value) -> String {
-    let mut names: Vec<&str> =
-        object.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
-    names.sort_unstable();
-    names.join(" ")
-}
-
-/// What the plugin was told, in what order and with which parts.
-fn told(lines: &[Value], report: &mut BTreeMap<String, String>) -> Result<()> {
-    let of = |name: &str| -> Vec<&str> {
-        lines
-            .iter()
-            .filter(|line| line["container"] == name)
-            .filter_map(|line| line["event"].as_str())
-            .collect()
-    };
-    let mut note = |what: &str, value: String| report.insert(what.to_owned(), value);
-    note("events/container", of("env").join(" "));
-    note("events/updated container", of("update").join(" "));
-    let pod: Vec<&str> = lines
-        .iter()
-        .filter(|line| line["container"].is_null() && line["pod"] == "kinds")
-        .filter_map(|line| line["event"].as_str())
-        .collect();
-    note("events/pod", pod.join(" "));
-    let find = |event: &str, container: &Value| {
-        lines.iter().find(|line| line["event"] == event && line["container"] == *container)
-    };
-    let run = &find("RunPodSandbox", &Value::Null).context("no RunPodSandbox")?["podIs"];
-    let same = |name: &str| run[name].to_string();
-    note(
-        "pod/identity",
-        format!("{} {} {} {}", same("name"), same("namespace"), same("uid"), same("labels")),
-    );
-    let spaces = run["linux"]["namespaces"].as_array().into_iter().flatten();
-    let network = spaces.clone().find(|one| one["type"] == "network").map(|one| one["path"].is_string());
-    note("pod/network namespace", format!("{network:?}"));
-    note("pod/addresses", run["ips"].as_array().map_or(0, Vec::len).to_string());
-    let create = &find("CreateContainer", &"env".into()).context("no CreateContainer")?["is"];
-    for part in ["name", "labels", "args", "user"] {
-        note(&format!("container/{part}"), create[part].to_string());
-    }
-    note("container/kept annotation", create["annotations"]["kept"].to_string());
-    note("container/shares", create["linux"]["resources"]["cpu"]["shares"].to_string());
-    let after = |kind: &str| {
-        find("PostStartContainer", &kind.into()).map(|line| line["is"].clone()).unwrap_or_default()
-    };
-    let listed = |list: &Value, key: &str, wanted: &str| {
-        list.as_array().into_iter().flatten().any(|one| one[key] == wanted).to_string()
-    };
-    note(
-        "annotations/told",
-        format!(
-            "{} {}",
-            after("annotations")["annotations"]["nri-plugin"],
-            after("annotations")["annotations"]["gone"]
-        ),
-    );
-    note("args/told", after("args")["args"].to_string());
-    note("mounts/told", listed(&after("mounts")["mounts"], "destination", "/nri"));
-    note("devices/told", listed(&after("devices")["linux"]["devices"], "path", "/dev/nri-null"));
-    note("rlimits/told", listed(&after("rlimits")["rlimits"], "type", "RLIMIT_NOFILE"));
-    note("oom/told", after("oom")["linux"]["oomScoreAdj"].to_string());
-    note("sysctl/told", after("sysctl")["linux"]["sysctl"]["net.core.somaxconn"].to_string());
-    let asked =
-        find("UpdateContainer", &"update".into()).map(|line| line["asked"]["cpu"]["shares"].to_string());
-    note("update/asked", asked.unwrap_or_default());
-    let check = find("ValidateContainerAdjustment", &"env".into());
-    note("validate/adjustment", check.map(|line| names(&line["asked"])).unwrap_or_default());
-    note("validate/owners", check.map(|line| line["owners"].to_string()).unwrap_or_default());
-    let unprompted = lines.iter().find(|line| line["event"] == "Unprompted");
-    note(
-        "unprompted/answer",
-        unprompted.map(|line| format!("{} {}", line["size"], line["text"])).unwrap_or_default(),
-    );
-    Ok(())
 }
