@@ -7,6 +7,7 @@
 mod api;
 mod cni;
 mod measure;
+mod nri;
 mod path;
 mod pods;
 mod report;
@@ -27,7 +28,8 @@ fn main() -> Result<()> {
         "api" => api::run(),
         "cni" => cni::run(),
         "runtime" => tokio.block_on(runtime::run()),
+        "nri" => tokio.block_on(nri::run()),
         "trace" => trace::run(),
-        other => bail!("there is no bench called {other}; there are: path, api, cni, runtime, trace"),
+        other => bail!("there is no bench called {other}; there are: path, api, cni, runtime, nri, trace"),
     }
 }

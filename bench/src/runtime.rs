@@ -1,6 +1,6 @@
 //! The runtime alone over CRI, beside containerd in the same setup: steps of a pod, pods at once, memory, pulls.
 
-mod client;
+pub mod client;
 mod layer;
 mod trace;
 

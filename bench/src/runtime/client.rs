@@ -67,6 +67,14 @@ impl Client {
 
     /// CreateContainer and StartContainer.
     pub async fn start(&self, sandbox: Sandbox) -> Result<Pod> {
+        let pod = self.create(sandbox).await?;
+        let request = cri::StartContainerRequest { container_id: pod.container.clone() };
+        self.runtime.clone().start_container(request).await?;
+        Ok(pod)
+    }
+
+    /// CreateContainer.
+    pub async fn create(&self, sandbox: Sandbox) -> Result<Pod> {
         let pid = cri::NamespaceMode::Container as i32;
         let security = cri::LinuxContainerSecurityContext {
             namespace_options: Some(cri::NamespaceOption { pid, ..Default::default() }),
@@ -86,7 +94,6 @@ impl Client {
         };
         let mut runtime = self.runtime.clone();
         let container = runtime.create_container(request).await?.into_inner().container_id;
-        runtime.start_container(cri::StartContainerRequest { container_id: container.clone() }).await?;
         Ok(Pod { sandbox: sandbox.id, container })
     }
 
