@@ -189,6 +189,8 @@ async fn a_refusal_or_rejection_fails_the_event_in_the_plugins_words() {
     let error = runtime.nri.run_pod_sandbox(pod("p")).await.unwrap_err();
     assert_eq!(error.to_string(), "NRI plugin 10-no refused RunPodSandbox: not today");
     refusal.close().await;
+    // One that is thought to be there and gives no verdict would fail the container too.
+    runtime.until("the plugin is gone", |nri| nri.plugins().is_empty()).await;
     let strict = Arc::new(Recorder { reject: true, ..Recorder::default() });
     let _strict = runtime.connect("strict", "90", &strict).await;
     let error = runtime.nri.create_container(pod("p"), container("c")).await.unwrap_err();

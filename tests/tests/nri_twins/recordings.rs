@@ -67,6 +67,10 @@ impl Words {
                     self.flatten(&format!("{place}/{key}"), inner, report);
                 }
             }
+            // Rules have an order and no names: together they are one fact.
+            Value::Array(list) if list.iter().any(|one| one["access"].is_string()) => {
+                report.insert(place.to_owned(), value.to_string());
+            }
             Value::Array(list) => {
                 for (number, one) in list.iter().enumerate() {
                     let (name, rest) = named(number, one);
@@ -99,11 +103,8 @@ fn named(number: usize, entry: &Value) -> (String, Value) {
     }
     let Value::Object(map) = entry else { return (number.to_string(), entry.clone()) };
     for key in ["destination", "path", "pageSize", "key", "type", "name"] {
-        // A namespace is called by its kind: its path is the runtime's own. Rules for devices have no names.
+        // A namespace is called by its kind: its path is the runtime's own.
         let namespace = key == "path" && map.contains_key("type") && !map.contains_key("major");
-        if map.contains_key("access") {
-            break;
-        }
         if let Some(name) = map.get(key).and_then(Value::as_str).filter(|_| !namespace) {
             return (name.replace('/', "\\"), entry.clone());
         }

@@ -116,7 +116,9 @@ impl Registry {
         if let Some(id) = making {
             state.being_made.insert(id.to_owned());
         }
-        let plugins = state.plugins.clone();
+        // One that is gone, though its session has not ended yet, has no part in what begins now: were it asked for
+        // its verdict, it would fail a container that it knows nothing of.
+        let plugins = state.plugins.iter().filter(|plugin| plugin.stage() != Stage::Gone).cloned().collect();
         drop(state);
         UnderWay {
             registry: self.clone(),
