@@ -1,8 +1,11 @@
 //! `make bench WHAT=cni`: what attaching and detaching a pod costs, beside the reference plugins in the same run.
 //!
 //! Executed plugins are timed from before the process starts until it has ended; their CPU is what the kernel charges to
-//! ended children. Both sides get the same configuration, their turns alternate in blocks, and every pod has a new
-//! network namespace, made before the clock starts.
+//! ended children, among them those that a plugin leaves behind to finish its work. Both sides get the same configuration,
+//! their turns alternate in blocks, and every pod has a new network namespace, made before the clock starts.
+//!
+//! A third side is the floor: a program that only starts, sends the kernel the messages an attachment is made of, and
+//! ends. What it takes is the kernel's part, of which no plugin can spare anything.
 
 mod world;
 
@@ -57,6 +60,7 @@ pub fn run() -> Result<()> {
         println!("(the reference plugins are not built: `make peers` puts them beside)");
     }
     let mut figures = [Figures::default(), Figures::default()];
+    let mut floor = Figures::default();
     let mut with_masquerade = [Figures::default(), Figures::default()];
     for block in 0..BLOCKS {
         println!("block {} of {BLOCKS} ...", block + 1);
@@ -65,6 +69,8 @@ pub fn run() -> Result<()> {
             in_sequence(&world, *side, "masq", BLOCK / 5, &mut with_masquerade[at])?;
             at_once(&world, *side, &mut figures[at])?;
         }
+        in_sequence(&world, Side::Floor, "plain", BLOCK, &mut floor)?;
+        at_once(&world, Side::Floor, &mut floor)?;
     }
     println!("{MANY} reservations ...");
     for (at, side) in sides.iter().enumerate() {
@@ -102,6 +108,11 @@ pub fn run() -> Result<()> {
         beside(ratio(&theirs.few, &theirs.many)),
         Some(1.2),
     ));
+    let below = |what: &str, floor: f64, theirs: f64| Row::new(what, "ms", floor, beside(theirs), None);
+    rows.push(below("floor (exec and kernel alone): ADD, p50", p50(&floor.add), p50(&theirs.add)));
+    rows.push(below("  CPU of it", Figures::cpu(floor.add_cpu), Figures::cpu(theirs.add_cpu)));
+    rows.push(below("  CPU of DEL", Figures::cpu(floor.del_cpu), Figures::cpu(theirs.del_cpu)));
+    rows.push(below("  30 ADDs at once", p50(&floor.at_once), p50(&theirs.at_once)));
     report::print(&rows);
     Ok(())
 }

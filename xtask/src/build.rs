@@ -80,10 +80,27 @@ pub fn test_binary(root: &Path, name: &str, profile: &[&str]) -> Result<PathBuf>
     bail!("cargo named no program for the test {name}")
 }
 
-/// The plugins need no shared library: half of what a short-lived program costs is to look for them.
+/// The plugins need no shared library and lie at a fixed place: half of what a short-lived program costs is to find the
+/// one and to settle at the other.
 fn plugins(root: &Path) -> Result<()> {
-    let words = ["rustc", "--release", "--package", "podwire-cni", "--bin", "podwire-cni"];
-    cargo(root, &[&words[..], &["--", "-C", "target-feature=+crt-static"]].concat())
+    short_lived(root, &["--package", "podwire-cni", "--bin", "podwire-cni"], "podwire-cni")
+}
+
+/// Builds the program that does the least a plugin can, which the benchmark puts beside the plugins.
+pub fn attach_floor(root: &Path) -> Result<()> {
+    short_lived(root, &["--package", "podwire-linux", "--example", "attach_floor"], "examples/attach_floor")
+}
+
+/// Builds a program as plugins are shipped and puts it among the other binaries.
+fn short_lived(root: &Path, which: &[&str], built: &str) -> Result<()> {
+    let linking = ["--", "-C", "target-feature=+crt-static", "-C", "relocation-model=static"];
+    cargo(root, &[&["rustc", "--profile", "plugins"], which, &linking].concat())?;
+    let built = target(root).join("plugins").join(built);
+    let place = target(root).join("release").join(built.file_name().context("a program has a name")?);
+    // A program that runs cannot be written to, only replaced.
+    let aside = place.with_extension("new");
+    std::fs::copy(&built, &aside).with_context(|| format!("copy {}", built.display()))?;
+    std::fs::rename(&aside, &place).with_context(|| format!("replace {}", place.display()))
 }
 
 fn app(root: &Path, profile: &[&str]) -> Result<()> {

@@ -38,6 +38,9 @@ pub fn interop(root: &Path, part: &str) -> Result<()> {
 /// The benchmark, in release; beside the peers when they are built.
 pub fn bench(root: &Path, rest: &[&str]) -> Result<()> {
     let binaries = build::release(root)?;
+    if rest.contains(&"cni") {
+        build::attach_floor(root)?;
+    }
     let mut command = Command::new("cargo");
     command
         .args(["run", "--quiet", "--release", "--package", "podwire-bench", "--"])

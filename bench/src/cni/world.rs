@@ -3,17 +3,23 @@
 use std::{
     fs,
     io::Write,
+    net::Ipv4Addr,
     os::fd::{AsFd, AsRawFd},
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
+use ipnet::IpNet;
 use podwire_cni_lib::{Attachment, DefaultNetwork, RuntimeConfig, write_default_conflist};
-use podwire_linux::netns::{self, Netns};
+use podwire_linux::{
+    netns::{self, Netns},
+    rtnl::{Batch, Bridge, Link, NewAddress, Socket},
+};
 use podwire_testkit::node::{bin_dir, peer};
+use rustix::process::WaitOptions;
 use serde_json::{Value, json};
 
 /// Whose plugins.
@@ -23,10 +29,13 @@ pub enum Side {
     Ours,
     /// containernetworking/plugins.
     Reference,
+    /// The program that does the least a plugin can.
+    Floor,
 }
 
 /// A pod without a network.
 pub struct Pod {
+    number: u32,
     id: String,
     netns: Netns,
 }
@@ -41,7 +50,8 @@ impl Pod {
 pub struct World {
     dir: tempfile::TempDir,
     reference: Option<PathBuf>,
-    pods: AtomicUsize,
+    floor_bridge: u32,
+    pods: AtomicU32,
 }
 
 impl World {
@@ -54,12 +64,14 @@ impl World {
             std::os::unix::fs::symlink(bin_dir().join("podwire-cni"), bin.join(name))?;
         }
         let reference = peer("cni/bridge").ok().and_then(|file| file.parent().map(Path::to_owned));
-        Ok(World { dir, reference, pods: AtomicUsize::new(0) })
+        // What a plugin leaves behind is ours to wait for, and then counts.
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        Ok(World { dir, reference, floor_bridge: floor_bridge()?, pods: AtomicU32::new(0) })
     }
 
     /// Whether a side's plugins are there.
     pub fn has(&self, side: Side) -> bool {
-        side == Side::Ours || self.reference.is_some()
+        side != Side::Reference || self.reference.is_some()
     }
 
     fn bin(&self, side: Side) -> PathBuf {
@@ -95,7 +107,7 @@ impl World {
     pub fn pods(&self, count: usize) -> Result<Vec<Pod>> {
         let pod = |_| {
             let number = self.pods.fetch_add(1, Ordering::Relaxed);
-            Ok(Pod { id: format!("pod{number}"), netns: netns::create()? })
+            Ok(Pod { number, id: format!("pod{number}"), netns: netns::create()? })
         };
         (0..count).map(pod).collect()
     }
@@ -104,9 +116,12 @@ impl World {
     pub fn timed(&self, side: Side, verb: &str, network: &str, pod: &Pod) -> Result<Duration> {
         let conf = self.conf(side, network).to_string();
         let bin = self.bin(side);
-        let mut command = Command::new(bin.join("bridge"));
+        let program = if side == Side::Floor { bin_dir().join("attach_floor") } else { bin.join("bridge") };
+        let mut command = Command::new(&program);
         command
             .env_clear()
+            .env("FLOOR_BRIDGE", self.floor_bridge.to_string())
+            .env("FLOOR_ADDRESS", format!("{}/16", Ipv4Addr::from(FLOOR_NET + 2 + pod.number % 60_000)))
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .env("CNI_COMMAND", verb)
             .env("CNI_CONTAINERID", &pod.id)
@@ -117,12 +132,13 @@ impl World {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let begun = Instant::now();
-        let mut child = command.spawn().with_context(|| format!("start {bin:?}"))?;
+        let mut child = command.spawn().with_context(|| format!("start {}", program.display()))?;
         child.stdin.take().context("no stdin")?.write_all(conf.as_bytes())?;
         let output = child.wait_with_output()?;
         let took = begun.elapsed();
         if !output.status.success() {
-            bail!("{verb} by {side:?}: {}", String::from_utf8_lossy(&output.stdout));
+            let said = [output.stdout, output.stderr].concat();
+            bail!("{verb} by {side:?}: {}", String::from_utf8_lossy(&said));
         }
         Ok(took)
     }
@@ -144,6 +160,9 @@ impl World {
 
     /// Fails when a network still has reservations.
     pub fn assert_empty(&self, side: Side, network: &str) -> Result<()> {
+        if side == Side::Floor {
+            return Ok(());
+        }
         for entry in fs::read_dir(self.data_dir(side).join(network))? {
             let name = entry?.file_name().display().to_string();
             if name.parse::<std::net::IpAddr>().is_ok() {
@@ -193,8 +212,26 @@ impl World {
     }
 }
 
-/// CPU of children that have ended and been waited for.
+/// The first address of the floor's network, 10.80.0.0/16.
+const FLOOR_NET: u32 = 0x0a50_0000;
+
+/// A bridge with an address, as the plugins make theirs; its index.
+fn floor_bridge() -> Result<u32> {
+    let mut socket = Socket::route()?;
+    let mut batch = Batch::new();
+    batch.add_bridge(&Bridge { name: "floor0", ..Bridge::default() });
+    let replies = socket.exchange(&mut batch)?;
+    let link = replies.iter().find_map(Link::parse).context("the kernel did not describe the bridge")?.index;
+    let net = IpNet::new(Ipv4Addr::from(FLOOR_NET + 1).into(), 16)?;
+    let mut batch = Batch::new();
+    batch.add_address(&NewAddress { link, net, no_dad: true, broadcast: true });
+    socket.exchange(&mut batch)?;
+    Ok(link)
+}
+
+/// CPU of children that have ended; those which plugins left behind are waited for.
 pub fn children_cpu() -> Result<Duration> {
+    while !matches!(rustix::process::wait(WaitOptions::empty()), Err(rustix::io::Errno::CHILD)) {}
     let text = fs::read_to_string("/proc/self/stat")?;
     // The command may hold spaces; the numbers follow the last parenthesis.
     let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
