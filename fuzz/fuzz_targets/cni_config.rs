@@ -27,6 +27,7 @@ fuzz_target!(|input: (&str, &[u8])| {
         netns_override: false,
         trace: Vec::new(),
         netns_is_dying: false,
+        is_program: false,
         conf,
     };
     drop((request.version(), request.network(), request.prev_result(), request.valid_attachments()));
