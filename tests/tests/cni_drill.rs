@@ -18,7 +18,7 @@ use podwire_linux::{
     netns::{self, Netns},
     rtnl::Socket,
 };
-use podwire_testkit::{isolate, node::bin_dir};
+use podwire_testkit::{isolate, node::bin_dir, parts::plugins};
 use serde_json::{Value, json};
 
 const THREADS: usize = 16;
@@ -78,11 +78,7 @@ impl World {
         let dir = tempfile::tempdir().expect("folder");
         let world = World { dir, held: Mutex::default(), span: Duration::ZERO };
         fs::create_dir(world.at("net.d")).expect("folder");
-        fs::create_dir(world.at("bin")).expect("folder");
-        for name in ["bridge", "host-local", "portmap"] {
-            std::os::unix::fs::symlink(bin_dir().join("podwire-cni"), world.at("bin").join(name))
-                .expect("link");
-        }
+        plugins(&world.at("bin")).expect("links to our plugins");
         let list = json!({"cniVersion": "1.1.0", "name": "net", "plugins": [world.conf()]});
         fs::write(world.at("net.d/10-net.conflist"), list.to_string()).expect("write");
         world

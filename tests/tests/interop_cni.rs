@@ -8,20 +8,9 @@ use std::process::{Command, Stdio};
 
 use podwire_linux::netns::{self, Netns};
 use podwire_linux::rtnl::{Batch, Bridge, LinkChange, LinkRef, Socket};
+use podwire_testkit::node::bin_dir;
+use podwire_testkit::parts::{PLUGINS, plugins};
 use serde_json::{Value, json};
-
-const PLUGINS: [&str; 10] = [
-    "bandwidth",
-    "bridge",
-    "firewall",
-    "host-local",
-    "loopback",
-    "macvlan",
-    "portmap",
-    "ptp",
-    "static",
-    "tuning",
-];
 
 fn folder(variable: &str, why: &str) -> PathBuf {
     let value = std::env::var_os(variable).unwrap_or_else(|| panic!("{variable} is not set: {why}"));
@@ -44,7 +33,7 @@ struct Node {
 
 impl Node {
     fn new() -> Node {
-        let binary = folder("PODWIRE_BIN_DIR", "the folder of our binaries").join("podwire-cni");
+        let binary = bin_dir().join("podwire-cni");
         assert!(binary.is_file(), "{} is not built", binary.display());
         let peers = folder("PODWIRE_PEERS", "the folder `make peers` fills");
         let reference = peers.join("cni");
@@ -54,11 +43,7 @@ impl Node {
             reference.display()
         );
         let dir = tempfile::tempdir().expect("folder");
-        let ours = dir.path().join("bin");
-        std::fs::create_dir(&ours).expect("folder");
-        for name in PLUGINS {
-            std::os::unix::fs::symlink(&binary, ours.join(name)).expect("link");
-        }
+        let ours = plugins(&dir.path().join("bin")).expect("links to our plugins");
         Node { dir, ours, reference, peers }
     }
 

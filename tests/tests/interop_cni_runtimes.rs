@@ -15,33 +15,11 @@ use anyhow::{Context, Result, bail};
 use podwire_testkit::{
     cgroup_root::CgroupRoot,
     eventually, isolate,
-    node::{bin_dir, peer},
+    node::peer,
+    parts::plugins,
     upstream::{self, NODE_ADDRESS, Scratch},
 };
 use serde_json::{Value, json};
-
-const PLUGINS: [&str; 10] = [
-    "bandwidth",
-    "bridge",
-    "firewall",
-    "host-local",
-    "loopback",
-    "macvlan",
-    "portmap",
-    "ptp",
-    "static",
-    "tuning",
-];
-
-/// A folder with nothing but links to our binary.
-fn our_plugins(folder: &Path) -> Result<PathBuf> {
-    let bin = folder.join("bin");
-    fs::create_dir_all(&bin)?;
-    for plugin in PLUGINS {
-        std::os::unix::fs::symlink(bin_dir().join("podwire-cni"), bin.join(plugin))?;
-    }
-    Ok(bin)
-}
 
 fn said(command: &mut Command) -> Result<String> {
     let done = command.output().with_context(|| format!("run {command:?}"))?;
@@ -152,7 +130,8 @@ fn containerd_runs_a_pod_with_ports_and_limits_on_our_plugins() -> Result<()> {
         ],
     });
     fs::write(conf_dir.join("10-containerd-net.conflist"), list.to_string())?;
-    let containerd = upstream::containerd(&at("containerd"), &conf_dir, &our_plugins(folder.path())?)?;
+    let containerd =
+        upstream::containerd(&at("containerd"), &conf_dir, &plugins(&folder.path().join("bin"))?)?;
     for (name, program) in [("localhost/pod-app:latest", "pod-app"), ("localhost/pause:latest", "pause")] {
         upstream::containerd_import(&containerd, &upstream::image_archive(folder.path(), name, program)?)?;
     }
@@ -262,7 +241,7 @@ fn podman_runs_a_container_with_ports_and_limits_on_our_plugins() -> Result<()> 
         ],
     });
     fs::write(conf_dir.join("web.conflist"), list.to_string())?;
-    let podman = Podman::new(folder.path(), &our_plugins(folder.path())?, &conf_dir)?;
+    let podman = Podman::new(folder.path(), &plugins(&folder.path().join("bin"))?, &conf_dir)?;
     let archive = upstream::image_archive(folder.path(), "localhost/pod-app:latest", "pod-app")?;
     podman.run(&["load", "--input", &archive.display().to_string()])?;
     for _ in 0..2 {

@@ -46,17 +46,6 @@ fn configure(link: u32, net: IpNet) -> Result<(), podwire_linux::rtnl::Error> {
     batch.set_link(LinkRef::Index(link), &change(Some(true), None));
     batch.add_address(&NewAddress { link, net, no_dad: true, broadcast: true });
     batch.set_link(LinkRef::Index(link), &change(None, Some(true)));
-    let anywhere = IpNet::default();
-    batch.add_route(&Route {
-        destination: anywhere,
-        gateway: net.hosts().next(),
-        link,
-        source: None,
-        table: None,
-        priority: None,
-        scope: None,
-        mtu: None,
-        advmss: None,
-    });
+    batch.add_route(&Route { gateway: net.hosts().next(), ..Route::by_link(IpNet::default(), link) });
     Socket::route()?.exchange(&mut batch).map(|_| ())
 }

@@ -185,22 +185,25 @@ impl Drop for Runtime {
     }
 }
 
+/// Our CNI plugins.
+pub const PLUGINS: [&str; 10] = [
+    "bandwidth",
+    "bridge",
+    "firewall",
+    "host-local",
+    "loopback",
+    "macvlan",
+    "portmap",
+    "ptp",
+    "static",
+    "tuning",
+];
+
 /// A folder with our CNI plugins under their usual names.
 pub fn plugins(folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder)?;
     let program = bin_dir().join("podwire-cni");
-    for name in [
-        "bridge",
-        "ptp",
-        "loopback",
-        "host-local",
-        "static",
-        "portmap",
-        "bandwidth",
-        "firewall",
-        "tuning",
-        "macvlan",
-    ] {
+    for name in PLUGINS {
         let link = folder.join(name);
         if !link.exists() {
             std::os::unix::fs::symlink(&program, &link).with_context(|| format!("link {link:?}"))?;

@@ -102,6 +102,32 @@ fn bridge_result_lists_three_interfaces_and_the_kernel_agrees() {
 }
 
 #[test]
+fn dns_of_ipam_is_returned_and_the_networks_own_goes_before_it() {
+    on_a_node(|dir| {
+        let resolv = dir.join("resolv.conf");
+        let text =
+            "# of the node\nnameserver 10.5.0.53\nsearch pods.test test\noptions ndots:5\ndomain pods.test\n";
+        std::fs::write(&resolv, text).expect("write");
+        let mut conf = bridge(dir);
+        conf["ipam"]["resolvConf"] = json!(resolv);
+        let found = json!({
+            "nameservers": ["10.5.0.53"], "domain": "pods.test", "search": ["pods.test", "test"],
+            "options": ["ndots:5"],
+        });
+        let mut alone = conf.clone();
+        alone["type"] = json!("host-local");
+        let of_ipam = add(&Pod::new("alone"), &alone);
+        assert_eq!(of_ipam["dns"], found);
+        assert_eq!(of_ipam["ips"][0]["address"], "10.5.0.2/24");
+        assert_eq!(of_ipam["ips"][0]["gateway"], "10.5.0.1");
+        assert_eq!(of_ipam["routes"][0]["dst"], "0.0.0.0/0");
+        assert_eq!(add(&Pod::new("a"), &conf)["dns"], found);
+        conf["dns"] = json!({"nameservers": ["10.9.9.9"]});
+        assert_eq!(add(&Pod::new("b"), &conf)["dns"], conf["dns"]);
+    });
+}
+
+#[test]
 fn a_second_add_of_the_same_interface_is_refused_and_leaks_nothing() {
     on_a_node(|dir| {
         let pod = Pod::new("a");
