@@ -327,6 +327,7 @@ fn no_pod_starts_without_a_required_plugin_that_is_killed_hung_and_restarted() -
     };
     println!("containerd: {theirs}");
     assert_eq!((ours.sandboxes_without, ours.containers_without), (0, 0), "{ours}");
+    assert_eq!((ours.pods, ours.unanswered), (drill::PODS, 0), "{ours}");
     assert!(ours.started > drill::PODS / 4, "the drill let too few through to mean anything: {ours}");
     Ok(())
 }

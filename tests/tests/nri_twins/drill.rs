@@ -24,6 +24,8 @@ use crate::{
 pub const PODS: usize = 500;
 /// Pods being made at the same time.
 const WIDTH: usize = 24;
+/// How long a pod may take from its first call to its last; a runtime that takes longer does not answer at all.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What came of the stream.
 #[derive(Default)]
@@ -35,6 +37,8 @@ pub struct Outcome {
     pub sandboxes_without: usize,
     /// Containers that ran without the plugin's adjustment.
     pub containers_without: usize,
+    /// Pods whose calls were never answered; each ends one of the clients.
+    pub unanswered: usize,
     pub kills: usize,
     pub hangs: usize,
 }
@@ -43,10 +47,12 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} pods: {} started, {} failed; without the plugin: {} sandboxes ready, {} containers started; {} kills, {} hangs",
+            "{} pods: {} started, {} failed, {} never answered; without the plugin: {} sandboxes ready, \
+             {} containers started; {} kills, {} hangs",
             self.pods,
             self.started,
             self.failed,
+            self.unanswered,
             self.sandboxes_without,
             self.containers_without,
             self.kills,
@@ -102,9 +108,14 @@ pub async fn run(client: Client, runtime: &Running, log: &Path) -> Result<Outcom
                 if number >= PODS {
                     return;
                 }
-                let (ready, started) = one(&client, &format!("drill{number}"), &log).await;
+                let name = format!("drill{number}");
+                let done = tokio::time::timeout(PATIENCE, one(&client, &name, &log)).await;
                 let mut outcome = outcome.lock().expect("no holder panics");
                 outcome.pods += 1;
+                let Ok((ready, started)) = done else {
+                    outcome.unanswered += 1;
+                    return;
+                };
                 outcome.sandboxes_without += usize::from(ready == Seen::Without);
                 outcome.containers_without += usize::from(started == Seen::Without);
                 match started {
@@ -150,8 +161,10 @@ async fn one(client: &Client, name: &str, log: &Path) -> (Seen, Seen) {
         return (Seen::Never, Seen::Never);
     };
     let ready = if told(log).contains(name) { Seen::With } else { Seen::Without };
+    let mut removable = None;
     let made = async {
         let container = client.create(&sandbox, "main").await?;
+        removable = Some(container.clone());
         client.start(&container).await?;
         let pid = client.pid(&container).await?;
         let environment = std::fs::read_to_string(format!("/proc/{pid}/environ"))?;
@@ -162,7 +175,10 @@ async fn one(client: &Client, name: &str, log: &Path) -> (Seen, Seen) {
         Ok(false) => Seen::Without,
         Err(_) => Seen::Never,
     };
-    // Ignored: what stays is taken down with the runtime.
+    // As a kubelet does: the container, then its pod. Ignored: what stays is taken down with the runtime.
+    if let Some(container) = removable {
+        client.remove(&container).await.ok();
+    }
     client.down(&sandbox.id).await.ok();
     (ready, started)
 }
