@@ -71,8 +71,12 @@ pub(crate) fn take(core: &Core, container: &Container) -> Result<(), OpError> {
     })?;
     for (host, inside) in list {
         let attempt = format!("move network device {host:?} into the pod");
-        if sandbox.state().net_devices.iter().any(|known| known.host == host) {
-            continue;
+        if let Some(known) = sandbox.state().net_devices.iter().find(|known| known.host == host) {
+            if is_inside(&path, &known.inside).map_err(OpError::failed(attempt.clone()))? {
+                continue;
+            }
+            // It never arrived, or somebody took it away.
+            sandbox.change(&core.journal, |state| state.net_devices.retain(|one| one.host != host))?;
         }
         let device = look(&path, &host, &inside).map_err(OpError::failed(attempt.clone()))?;
         sandbox.change(&core.journal, |state| state.net_devices.push(device.clone()))?;
@@ -93,6 +97,11 @@ pub(crate) fn give_back(sandbox: &Sandbox) {
             tracing::warn!(sandbox = %sandbox.id, device = device.host, error, "network device not brought home");
         }
     }
+}
+
+fn is_inside(pod: &Path, name: &str) -> Result<bool, MoveError> {
+    let found = Netns::open(pod)?.run(|| Socket::route()?.link(LinkRef::Name(name)))??;
+    Ok(found.is_some())
 }
 
 /// What the device is now, and what it will be called inside.
