@@ -376,6 +376,9 @@ impl Networks {
                 first.get_or_insert(error);
             }
         }
+        if let Err(error) = self.cache.sweep_torn() {
+            first.get_or_insert(error);
+        }
         match self.current() {
             Ok(conflist) if conflist.version >= Version::V1_1 && !conflist.disable_gc => {
                 if let Err(error) = Chain::new(&self.config, &conflist, &Attachment::default()).gc(keep) {

@@ -323,6 +323,30 @@ fn gc_detaches_what_only_the_cache_of_another_runtime_knows() {
 }
 
 #[test]
+fn gc_removes_results_that_a_power_cut_tore_and_no_others() {
+    on_a_node(|dir| {
+        let networks = networks(dir);
+        let results = dir.join("cache/results");
+        // Torn by the power cut; being written by another runtime; not ours to understand.
+        let files = [("pods-torn-eth0", ""), ("pods-fresh-eth0", ""), ("pods-other-eth0", "{}")];
+        for (name, text) in files {
+            std::fs::write(results.join(name), text).expect("write");
+        }
+        for name in ["pods-torn-eth0", "pods-other-eth0"] {
+            let file = std::fs::File::options().write(true).open(results.join(name)).expect("open");
+            file.set_modified(std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(86_400)).expect("age");
+        }
+        networks.gc(&[]).expect("gc");
+        let mut left: Vec<_> = std::fs::read_dir(&results)
+            .expect("cache")
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["pods-fresh-eth0", "pods-other-eth0"]);
+    });
+}
+
+#[test]
 fn a_doctor_beside_the_daemon_waits_for_what_is_under_way() {
     on_a_node(|dir| {
         plugin(

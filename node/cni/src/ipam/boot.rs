@@ -21,7 +21,7 @@ pub(super) fn own_boot() -> &'static str {
 }
 
 /// When this boot began, in seconds of the wall clock.
-pub(super) fn boot_time() -> Option<i64> {
+pub(crate) fn boot_time() -> Option<i64> {
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }

@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::conflist::Conflist;
 use super::{Attachment, Error};
+use crate::ipam::boot::boot_time;
 use crate::spec::result::CniResult;
 
 const KIND: &str = "cniCacheV1";
@@ -127,6 +128,22 @@ impl Cache {
     pub(crate) fn forget(&self, container: &str, ifname: &str) -> Result<(), Error> {
         for (path, value) in self.entries()? {
             if value["containerId"] == container && value["ifName"] == ifname {
+                std::fs::remove_file(&path).map_err(failed("remove", &path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes results of an earlier boot that cannot be read: a power cut leaves files without their content.
+    pub(crate) fn sweep_torn(&self) -> Result<(), Error> {
+        let Some(booted) = boot_time() else { return Ok(()) };
+        for entry in std::fs::read_dir(&self.dir).map_err(failed("list", &self.dir))?.filter_map(Result::ok) {
+            let path = entry.path();
+            let old = entry.metadata().is_ok_and(|meta| meta.is_file() && meta.mtime() < booted);
+            let whole =
+                || std::fs::read(&path).is_ok_and(|bytes| serde_json::from_slice::<Value>(&bytes).is_ok());
+            if old && !whole() {
+                tracing::info!(file = %path.display(), "removed a result that a power cut tore");
                 std::fs::remove_file(&path).map_err(failed("remove", &path))?;
             }
         }
