@@ -25,6 +25,8 @@ const IFLA_AF_SPEC: u16 = 26;
 const IFLA_NET_NS_FD: u16 = 28;
 const IFLA_EXT_MASK: u16 = 29;
 const IFLA_PROMISCUITY: u16 = 30;
+const IFLA_NUM_TX_QUEUES: u16 = 31;
+const IFLA_NUM_RX_QUEUES: u16 = 32;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
@@ -328,6 +330,7 @@ impl Batch {
         let up = if veth.up { IFF_UP } else { 0 };
         self.push("create veth", RTM_NEWLINK, flags, |m| {
             m.put(&ifinfo(0, 0, up, up)).str(IFLA_IFNAME, veth.name);
+            one_queue(m);
             optional(m, veth.mtu, veth.mac, None);
             if let Some(master) = veth.master {
                 m.u32(IFLA_MASTER, master);
@@ -336,6 +339,7 @@ impl Batch {
                 m.str(IFLA_INFO_KIND, "veth").nested(IFLA_INFO_DATA, |m| {
                     m.nested(VETH_INFO_PEER, |m| {
                         m.put(&ifinfo(0, 0, 0, 0)).str(IFLA_IFNAME, veth.peer.name);
+                        one_queue(m);
                         optional(m, veth.mtu, veth.peer.mac, None);
                         namespace(m, veth.peer.netns);
                     });
@@ -499,6 +503,12 @@ fn put_vlan(m: &mut Message<'_>, port: u32, vlan: VlanRange) {
             m.attr(IFLA_BRIDGE_VLAN_INFO, &info(flags | RANGE_END, vlan.last));
         }
     });
+}
+
+/// Asks for the one queue that a veth uses: not asked, the kernel makes one per processor, takes all but one out of use
+/// again, and waits for every processor to notice, twice and with its lock of all links held.
+fn one_queue(m: &mut Message<'_>) {
+    m.u32(IFLA_NUM_TX_QUEUES, 1).u32(IFLA_NUM_RX_QUEUES, 1);
 }
 
 fn optional(m: &mut Message<'_>, mtu: Option<u32>, mac: Option<Mac>, alias: Option<&str>) {
