@@ -1,20 +1,29 @@
-//! What NRI plugins add to RunPodSandbox and CreateContainer: none, one, eight of the same Go plugin, on our runtime and
-//! on containerd. The cases take turns, so that a machine that gets slower does so for all of them.
+//! What NRI plugins add to RunPodSandbox and CreateContainer: none, one, eight that do nothing, on our runtime and on
+//! containerd. The cases take turns, so that a machine that gets slower does so for all of them.
 
 use std::{
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    path::Path,
+    sync::{
+        Arc,
+        mpsc::{SyncSender, sync_channel},
+    },
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use podwire_nri::{
+    api::{Container, ContainerUpdate, Event, PodSandbox},
+    stub::{Answer, Plugin, Stub},
+};
 use podwire_testkit::{
-    critest, eventually,
+    critest,
     images::{Files, Image, Layer},
     node::{bin_dir, peer},
     runtimes::{Bed, Running},
 };
 use serde_json::json;
+use tokio::sync::oneshot;
 
 use crate::{
     measure::percentile,
@@ -43,10 +52,9 @@ pub async fn run() -> Result<()> {
         Image::new(&["app:latest"], &Layer::new(&tools)?, &json!({"Entrypoint": ["/pod-app"]}))?,
         Image::new(&["sandbox:latest"], &Layer::new(&pause)?, &json!({"Entrypoint": ["/pause"]}))?,
     ])?;
-    ensure!(peer("nri-plugin").is_ok(), "the plugin is not built; run `make peers`");
-    let ours = measure(&bed.ours(true)?, bed.path()).await?;
+    let ours = measure(&bed.ours(true)?).await?;
     let theirs = match peer("containerd") {
-        Ok(_) => Some(measure(&bed.containerd(true)?, bed.path()).await?),
+        Ok(_) => Some(measure(&bed.containerd(true)?).await?),
         Err(_) => None,
     };
     let mut rows = Vec::new();
@@ -71,43 +79,74 @@ pub async fn run() -> Result<()> {
     Ok(())
 }
 
-/// Plugins that change nothing; ended when dropped.
-struct Plugins(Vec<Child>);
+/// A plugin that hears of pods and containers and does nothing.
+struct Idle {
+    synchronized: SyncSender<()>,
+}
+
+impl Plugin for Idle {
+    fn events(&self) -> Vec<Event> {
+        use Event::{
+            CreateContainer, RemoveContainer, RemovePodSandbox, RunPodSandbox, StartContainer, StopContainer,
+            StopPodSandbox,
+        };
+        let of_pods = [RunPodSandbox, StopPodSandbox, RemovePodSandbox];
+        of_pods.into_iter().chain([CreateContainer, StartContainer, StopContainer, RemoveContainer]).collect()
+    }
+
+    fn synchronize(&self, _: Vec<PodSandbox>, _: Vec<Container>) -> Answer<'_, Vec<ContainerUpdate>> {
+        // Ignored: nobody waits any more when another plugin could not connect.
+        self.synchronized.send(()).ok();
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+}
+
+/// Plugins that change nothing, on a thread of their own; they leave when dropped.
+struct Plugins {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<Result<()>>>,
+}
 
 impl Plugins {
-    /// Starts them and returns once each was told what exists.
-    fn connect(count: usize, socket: &Path, folder: &Path) -> Result<Plugins> {
-        let program = peer("nri-plugin")?;
-        let logs: Vec<PathBuf> = (0..count).map(|number| folder.join(format!("idle{number}.log"))).collect();
-        let mut plugins = Plugins(Vec::new());
-        for (number, log) in logs.iter().enumerate() {
-            std::fs::File::create(log)?;
-            let (name, index) = (format!("idle{number}"), format!("{:02}", 10 + number));
-            let mut command = Command::new(&program);
-            command.args(["-name", &name, "-index", &index, "-socket"]).arg(socket).arg("-log").arg(log);
-            plugins.0.push(command.stderr(Stdio::null()).spawn().context("start the plugin")?);
-        }
-        eventually("the plugins are synchronized", Duration::from_secs(60), || {
-            let told =
-                |log: &&PathBuf| std::fs::read_to_string(log).is_ok_and(|text| text.contains("Synchronize"));
-            let done = logs.iter().filter(told).count();
-            if done == count { Ok(()) } else { Err(format!("{done} of {count}")) }
+    /// Connects them and returns once each was told what exists.
+    fn connect(count: usize, socket: &Path) -> Result<Plugins> {
+        let (synchronized, told) = sync_channel(count);
+        let (stop, stopped) = oneshot::channel();
+        let socket = socket.to_owned();
+        let thread = std::thread::Builder::new().name("plugins".into()).spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                let mut connections = Vec::new();
+                for number in 0..count {
+                    let stub = Stub::new(format!("idle{number}"), format!("{:02}", 10 + number));
+                    let plugin = Arc::new(Idle { synchronized: synchronized.clone() });
+                    connections.push(Stub { socket: socket.clone(), ..stub }.connect(plugin).await?);
+                }
+                drop(synchronized);
+                // Ignored: dropped or told, it is the end.
+                stopped.await.ok();
+                for connection in connections {
+                    connection.close().await;
+                }
+                Ok(())
+            })
         })?;
-        Ok(plugins)
+        for _ in 0..count {
+            told.recv_timeout(Duration::from_secs(60)).context("a plugin was not synchronized")?;
+        }
+        Ok(Plugins { stop: Some(stop), thread: Some(thread) })
     }
 }
 
 impl Drop for Plugins {
     fn drop(&mut self) {
-        for child in &mut self.0 {
-            // Ignored: it may have ended already.
-            child.kill().ok();
-            child.wait().ok();
-        }
+        drop(self.stop.take());
+        // Ignored: what went wrong with it, if anything, was seen in the figures.
+        self.thread.take().map(JoinHandle::join);
     }
 }
 
-async fn measure(runtime: &Running, folder: &Path) -> Result<Figures> {
+async fn measure(runtime: &Running) -> Result<Figures> {
     println!("{} ...", runtime.name);
     let socket = runtime.nri_socket.clone().context("no NRI")?;
     let client = Client::new(runtime);
@@ -116,7 +155,7 @@ async fn measure(runtime: &Running, folder: &Path) -> Result<Figures> {
     let mut times: [[Vec<Duration>; CASES.len()]; 2] = Default::default();
     for turn in 0..TURNS {
         for (case, count) in CASES.into_iter().enumerate() {
-            let _plugins = Plugins::connect(count, &socket, folder)?;
+            let _plugins = Plugins::connect(count, &socket)?;
             for number in 0..PODS {
                 let begun = Instant::now();
                 let sandbox = client.run(&format!("n{turn}-{count}-{number}")).await?;

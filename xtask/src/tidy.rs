@@ -33,7 +33,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("podwire-nri", &["podwire-wire"]),
     ("podwire-cni", &["podwire-cni-lib"]),
     ("podwire-testkit", &["podwire-linux"]),
-    ("podwire-bench", &["podwire-testkit", "podwire-cni-lib", "podwire-linux", "podwire-wire"]),
+    (
+        "podwire-bench",
+        &["podwire-testkit", "podwire-cni-lib", "podwire-linux", "podwire-nri", "podwire-wire"],
+    ),
     ("podwire-tests", &["podwire-image", "podwire-testkit"]),
     ("xtask", &["podwire-testkit"]),
 ];
