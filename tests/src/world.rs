@@ -266,6 +266,14 @@ impl Going {
         Err(format!("{part:?} was not heard"))
     }
 
+    /// Types the line until something is heard: what makes it true travels on a stream of its own and may come later.
+    pub fn type_until(&mut self, text: &str, part: &str) -> Result<()> {
+        eventually(&format!("`{}` says {part:?}", self.line.clone()), PATIENCE, || {
+            self.type_line(text).map_err(|error| error.to_string())?;
+            self.hears(part, Duration::from_millis(500))
+        })
+    }
+
     /// Waits for its end; the exit code and the lines not read before.
     pub fn end(mut self) -> Result<(i32, String)> {
         self.child.stdin.take();

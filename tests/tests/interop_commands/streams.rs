@@ -44,8 +44,7 @@ fn kubectl_executes_in_a_terminal() -> Result<()> {
     for websocket in ["true", "false"] {
         let line = format!("KUBECTL_REMOTE_COMMAND_WEBSOCKETS={websocket} kubectl exec -it box -- sh");
         let mut session = world.in_terminal(&line)?;
-        session.type_line("echo size $(stty size)")?;
-        session.until("size 33 99")?;
+        session.type_until("echo size $(stty size)", "size 33 99")?;
         session.type_line("tty && echo is a $((40+2))")?;
         session.until("/dev/pts/")?;
         session.until("is a 42")?;
