@@ -30,8 +30,8 @@ pub(crate) use tie::tie;
 pub(crate) use tree::remove_tree;
 
 /// Chunk size and depth of the pipe between the inflating and the writing thread.
-const CHUNK: usize = 256 * 1024;
-const DEPTH: usize = 16;
+const CHUNK: usize = 64 * 1024;
+const DEPTH: usize = 64;
 
 /// What to do with device nodes in a layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
