@@ -9,6 +9,10 @@ use std::process::ExitCode;
 
 use podwire_cni_lib::plugins::{self, Call};
 
+/// The C library's, musl's in what is shipped, asks the kernel for memory some thirty times in an ADD; this one once.
+#[global_allocator]
+static MEMORY: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     let name_of = |path: &std::ffi::OsStr| {

@@ -147,7 +147,7 @@ impl Drop for Inside {
 /// The namespace that sockets of the calling thread are in: it costs a tenth of what the thread's folder in /proc does,
 /// all of which the kernel makes for a new process when somebody looks at it.
 fn of_new_socket() -> io::Result<File> {
-    const SIOCGSKNS: libc::c_ulong = 0x894c;
+    const SIOCGSKNS: libc::Ioctl = 0x894c;
     let socket = rustix::net::socket_with(
         rustix::net::AddressFamily::UNIX,
         rustix::net::SocketType::DGRAM,
