@@ -3,7 +3,7 @@
 //! Only sha256 is supported; a descriptor with another algorithm is refused when parsed.
 
 use std::fmt;
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, BufRead, Read};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -130,38 +130,6 @@ impl<R: BufRead> BufRead for HashingReader<R> {
             self.count += bytes.len() as u64;
         }
         self.inner.consume(amount);
-    }
-}
-
-/// A reader that hashes, counts and copies to a writer all that is read through it.
-pub(crate) struct TeeReader<R, W> {
-    inner: R,
-    copy: W,
-    hasher: Hasher,
-    count: u64,
-}
-
-impl<R: Read, W: Write> TeeReader<R, W> {
-    /// Copies what is read from `inner` to `copy`.
-    pub(crate) fn new(inner: R, copy: W) -> Self {
-        Self { inner, copy, hasher: Hasher::new(), count: 0 }
-    }
-
-    /// Reads `inner` to its end, then gives the writer, the digest and the size.
-    pub(crate) fn drain(mut self) -> io::Result<(W, Digest, u64)> {
-        let mut buf = vec![0; 64 * 1024];
-        while self.read(&mut buf)? > 0 {}
-        Ok((self.copy, self.hasher.finish(), self.count))
-    }
-}
-
-impl<R: Read, W: Write> Read for TeeReader<R, W> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let n = self.inner.read(buf)?;
-        self.hasher.update(&buf[..n]);
-        self.copy.write_all(&buf[..n])?;
-        self.count += n as u64;
-        Ok(n)
     }
 }
 

@@ -7,7 +7,8 @@
 //! Nothing in a layer can name a file outside its directory: paths are cleaned, parents are opened
 //! with `openat2(RESOLVE_IN_ROOT)`, files are made with `O_EXCL | O_NOFOLLOW` relative to them.
 //!
-//! Threads: `image-inflate` decompresses ahead of the caller's thread, which writes files.
+//! Threads: `image-inflate` decompresses ahead of the caller's thread, which writes files; `image-blob` hashes and keeps
+//! the layer as it came.
 
 mod entry;
 mod path;
@@ -15,14 +16,14 @@ mod tie;
 mod tree;
 
 use std::fs::File;
-use std::io::{self, BufRead, BufWriter, Read};
+use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::compress::{Bomb, Decoder, Limits};
-use crate::digest::{Digest, HashingReader, TeeReader};
+use crate::digest::{Digest, HashingReader};
 use crate::pipe::{Reader, Writer, pipe};
 use crate::tar::{TarError, TarReader};
 
@@ -148,7 +149,7 @@ pub fn unpack(
 ) -> Result<Unpacked, UnpackError> {
     let (writer, reader) = pipe(DEPTH);
     let copy: Box<dyn io::Write + Send> = match copy {
-        Some(file) => Box::new(BufWriter::with_capacity(CHUNK, file)),
+        Some(file) => Box::new(file),
         None => Box::new(io::sink()),
     };
     let limits = options.limits;
@@ -181,19 +182,75 @@ fn inflate(
     limits: Limits,
     writer: Writer,
 ) -> io::Result<Option<(Digest, u64)>> {
-    let mut tee = TeeReader::new(source, copy);
-    let pumped = pump(&mut tee, limits, &writer);
-    let for_reader = match &pumped {
-        Ok(_) => Ok(()),
-        Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
-    };
-    writer.finish_blocking(for_reader);
-    if !pumped? {
-        return Ok(None);
+    let (to, from) = pipe(DEPTH);
+    std::thread::scope(|scope| {
+        let blob = std::thread::Builder::new()
+            .name("image-blob".to_owned())
+            .spawn_scoped(scope, move || keep(from, copy))?;
+        let mut source = Copied { inner: source, to };
+        let pumped = pump(&mut source, limits, &writer);
+        let for_reader = match &pumped {
+            Ok(_) => Ok(()),
+            Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+        };
+        writer.finish_blocking(for_reader);
+        let whole = match pumped {
+            Ok(true) => source.finish().map(|()| true),
+            other => {
+                drop(source);
+                other
+            }
+        };
+        let kept = blob.join().unwrap_or_else(|_| Err(io::Error::other("the thread of the copy panicked")));
+        match (whole, kept) {
+            (Ok(true), kept) => kept.map(Some),
+            (Ok(false), _) => Ok(None),
+            // When the copy could not be written, that is the cause.
+            (Err(error), Err(cause)) if error.kind() == io::ErrorKind::WriteZero => Err(cause),
+            (Err(error), _) => Err(error),
+        }
+    })
+}
+
+/// A reader that hands a copy of all that is read through it to another thread.
+struct Copied<R> {
+    inner: R,
+    to: Writer,
+}
+
+impl<R: Read> Copied<R> {
+    /// Reads to the end and says so.
+    fn finish(mut self) -> io::Result<()> {
+        io::copy(&mut self, &mut io::sink())?;
+        self.to.finish_blocking(Ok(()));
+        Ok(())
     }
-    let (mut copy, digest, size) = tee.drain()?;
-    io::Write::flush(&mut copy)?;
-    Ok(Some((digest, size)))
+}
+
+impl<R: Read> Read for Copied<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buf)?;
+        if n > 0 && !self.to.send_blocking(Bytes::copy_from_slice(&buf[..n])) {
+            return Err(io::Error::new(io::ErrorKind::WriteZero, "the layer could not be kept"));
+        }
+        Ok(n)
+    }
+}
+
+/// Writes the layer as it came to `copy`; its digest and size.
+fn keep(from: Reader, mut copy: Box<dyn io::Write + Send>) -> io::Result<(Digest, u64)> {
+    let mut from = HashingReader::new(from);
+    loop {
+        let bytes = from.fill_buf()?;
+        if bytes.is_empty() {
+            break;
+        }
+        copy.write_all(bytes)?;
+        let n = bytes.len();
+        from.consume(n);
+    }
+    copy.flush()?;
+    Ok(from.finish())
 }
 
 /// False if the reading side gave up.
