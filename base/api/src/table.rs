@@ -1,5 +1,6 @@
 //! Tables as kubectl prints them: columns per kind and the cells of one object.
 
+mod autoscaler;
 mod cells;
 mod columns;
 mod pod;

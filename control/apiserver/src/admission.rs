@@ -7,18 +7,21 @@ pub(crate) mod service;
 use podwire_api::Kind;
 use serde_json::Value;
 
+use self::service::Held;
 use crate::core::{self, Core};
 use crate::handler::update::Part;
 use crate::identity::Identity;
 use crate::status::{ApiError, Result};
 
 /// Admits a new object, completing it.
-pub(crate) async fn create(
-    core: &Core,
+///
+/// What it was given goes back unless the caller keeps it.
+pub(crate) async fn create<'a>(
+    core: &'a Core,
     identity: &Identity,
     kind: &'static Kind,
     object: &mut Value,
-) -> Result<()> {
+) -> Result<Held<'a>> {
     namespace_exists(core, kind, object).await?;
     if let Some(node) = identity.node_name() {
         restrict_node_create(node, kind, object)?;
@@ -26,13 +29,13 @@ pub(crate) async fn create(
     if kind.is("", "Pod") {
         pods::create(core, object).await?;
     }
-    if kind.is("", "Service") {
-        core.services.assign(core, object)?;
-    }
     if kind.is("certificates.k8s.io", "CertificateSigningRequest") {
         sign_with_requester(identity, object);
     }
-    Ok(())
+    if kind.is("", "Service") {
+        return core.services.assign(core, object);
+    }
+    Ok(core.services.nothing())
 }
 
 /// Writes down who asks for a certificate; what the client says about that counts for nothing.
@@ -57,15 +60,15 @@ pub(crate) fn complete_identified(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// Admits a change.
-pub(crate) async fn update(
-    core: &Core,
+/// Admits a change; what the object was given goes back unless the caller keeps it.
+pub(crate) async fn update<'a>(
+    core: &'a Core,
     identity: &Identity,
     kind: &'static Kind,
     part: Part,
     new: &mut Value,
     old: &Value,
-) -> Result<()> {
+) -> Result<Held<'a>> {
     if let Some(node) = identity.node_name()
         && kind.is("", "Pod")
         && part == Part::Status
@@ -73,9 +76,9 @@ pub(crate) async fn update(
         check_own_pod(node, old)?;
     }
     if kind.is("", "Service") && part == Part::Main {
-        core.services.reassign(core, new, old)?;
+        return core.services.reassign(core, new, old);
     }
-    Ok(())
+    Ok(core.services.nothing())
 }
 
 /// Admits a deletion.
@@ -94,6 +97,13 @@ pub(crate) fn delete(identity: &Identity, kind: &Kind, object: &Value) -> Result
 pub(crate) fn deleted(core: &Core, kind: &Kind, object: &Value) {
     if kind.is("", "Service") {
         core.services.release(object);
+    }
+}
+
+/// Gives back what a changed object holds no more.
+pub(crate) fn changed(core: &Core, kind: &Kind, new: &Value, old: &Value) {
+    if kind.is("", "Service") {
+        core.services.changed(new, old);
     }
 }
 

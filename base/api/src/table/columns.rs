@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::autoscaler;
 use super::cells as c;
 use crate::Kind;
 
@@ -181,6 +182,15 @@ static DISRUPTION_BUDGET: &[Column] = &[
     col("Allowed Disruptions", I, 0, Number("status.disruptionsAllowed")),
     AGE,
 ];
+static AUTOSCALER: &[Column] = &[
+    NAME,
+    col("Reference", S, 0, Computed(autoscaler::reference)),
+    col("Targets", S, 0, Computed(autoscaler::targets)),
+    col("MinPods", S, 0, Computed(autoscaler::min_pods)),
+    col("MaxPods", S, 0, Number("spec.maxReplicas")),
+    col("Replicas", S, 0, Number("status.currentReplicas")),
+    AGE,
+];
 static STORAGE_CLASS: &[Column] = &[
     NAME,
     col("Provisioner", S, 0, Text("provisioner")),
@@ -302,6 +312,7 @@ pub(super) fn of(kind: &Kind) -> &'static [Column] {
         "PersistentVolume" => PERSISTENT_VOLUME,
         "PersistentVolumeClaim" => CLAIM,
         "PodDisruptionBudget" => DISRUPTION_BUDGET,
+        "HorizontalPodAutoscaler" => AUTOSCALER,
         "StorageClass" => STORAGE_CLASS,
         "PriorityClass" => PRIORITY_CLASS,
         "RuntimeClass" => RUNTIME_CLASS,

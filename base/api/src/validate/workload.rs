@@ -189,6 +189,18 @@ pub(super) fn service(object: &Value, errors: &mut Errors) {
         if !name.is_empty() && ports[..i].iter().any(|o| text(&o["name"]) == name) {
             errors.duplicate(&here.index(i).child("name"), name);
         }
+        node_port(kind, port, &ports[..i], &here.index(i).child("nodePort"), errors);
+    }
+}
+
+fn node_port(kind: &str, port: &Value, before: &[Value], path: &Path<'_>, errors: &mut Errors) {
+    let Some(number) = port["nodePort"].as_i64().filter(|number| *number != 0) else { return };
+    if kind == "ClusterIP" {
+        errors.forbidden(path, "may not be used when `type` is 'ClusterIP'");
+    }
+    let same = |other: &Value| other["nodePort"] == port["nodePort"] && other["protocol"] == port["protocol"];
+    if before.iter().any(same) {
+        errors.duplicate(path, &serde_json::json!(number));
     }
 }
 

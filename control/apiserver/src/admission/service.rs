@@ -1,21 +1,87 @@
-//! Addresses of services, given out from the service range.
+//! Addresses and node ports of services, given out from their ranges.
+//!
+//! What a request is given is [`Held`] until the service is stored: a creation that is refused, that loses a race or that
+//! is only a trial gives it back.
+
+mod change;
 
 use std::collections::HashSet;
 use std::net::IpAddr;
-use std::sync::Mutex;
+use std::ops::RangeInclusive;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use podwire_api::validate::{Cause, FieldError};
 use serde_json::{Value, json};
 
 use crate::cache::Scope;
 use crate::core::{self, Core};
+use crate::handler::create;
 use crate::status::{ApiError, Result};
 
-/// Gives out cluster addresses; what is taken is read from the stored services at first use.
+/// Ports that a service may have on every node.
+const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
+/// The first of them that is given to those who ask for none in particular, while there are any from here on.
+const FIRST_DYNAMIC: u16 = 30_086;
+
+/// What services hold, all of them or one.
+#[derive(Clone, Debug, Default)]
+struct Grants {
+    addresses: HashSet<IpAddr>,
+    ports: HashSet<u16>,
+}
+
+impl Grants {
+    /// What a service holds.
+    fn of(service: &Value) -> Self {
+        let spec = &service["spec"];
+        let address = spec["clusterIP"].as_str().and_then(|text| text.parse().ok());
+        let health = node_port(&spec["healthCheckNodePort"]);
+        let ports = ports(spec).iter().filter_map(|port| node_port(&port["nodePort"]));
+        Self { addresses: address.into_iter().collect(), ports: ports.chain(health).collect() }
+    }
+
+    fn add(&mut self, other: &Grants) {
+        self.addresses.extend(&other.addresses);
+        self.ports.extend(&other.ports);
+    }
+
+    fn remove(&mut self, other: &Grants) {
+        self.addresses.retain(|address| !other.addresses.contains(address));
+        self.ports.retain(|port| !other.ports.contains(port));
+    }
+}
+
+/// Gives out cluster addresses and node ports; what is taken is read from the stored services at first use.
 pub(crate) struct Allocator {
     base: IpAddr,
     prefix: u8,
-    taken: Mutex<Option<HashSet<IpAddr>>>,
+    taken: Mutex<Option<Grants>>,
+}
+
+/// What one request was given; it goes back unless it is kept.
+#[must_use]
+pub(crate) struct Held<'a> {
+    allocator: &'a Allocator,
+    grants: Grants,
+}
+
+impl Held<'_> {
+    /// Leaves it with the service if that is stored. Nobody knows that of a write that broke off, so it stays taken too.
+    pub(crate) fn settle<T>(mut self, written: &Result<T>, is_stored: impl FnOnce(&T) -> bool) {
+        let kept = match written {
+            Ok(written) => is_stored(written),
+            Err(error) => error.code.is_server_error(),
+        };
+        if kept {
+            self.grants = Grants::default();
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.allocator.give_back(&self.grants);
+    }
 }
 
 impl Allocator {
@@ -47,16 +113,43 @@ impl Allocator {
         1_u32.checked_shl(u32::from(bits.min(16))).unwrap_or(1 << 16)
     }
 
-    /// Gives a new service its address.
-    pub(crate) fn assign(&self, core: &Core, service: &mut Value) -> Result<()> {
-        if service["spec"]["type"] == "ExternalName" {
-            return Ok(());
+    /// Nothing yet.
+    pub(crate) fn nothing(&self) -> Held<'_> {
+        Held { allocator: self, grants: Grants::default() }
+    }
+
+    /// Gives a new service its address and its ports.
+    pub(crate) fn assign(&self, core: &Core, service: &mut Value) -> Result<Held<'_>> {
+        let mut held = self.nothing();
+        if service["spec"]["type"] != "ExternalName" {
+            self.assign_address(core, service, &mut held)?;
+            self.assign_ports(core, service, &Grants::default(), &mut held)?;
         }
+        Ok(held)
+    }
+
+    /// Keeps over an update what the service has, and gives it what it lacks now.
+    pub(crate) fn reassign(&self, core: &Core, new: &mut Value, old: &Value) -> Result<Held<'_>> {
+        let mut held = self.nothing();
+        change::carry_over(new, old);
+        change::drop_what_the_type_forbids(new, old);
+        if new["spec"]["type"] == "ExternalName" {
+            return Ok(held);
+        }
+        if !old["spec"]["clusterIP"].is_string() {
+            self.assign_address(core, new, &mut held)?;
+        }
+        self.assign_ports(core, new, &Grants::of(old), &mut held)?;
+        Ok(held)
+    }
+
+    fn assign_address(&self, core: &Core, service: &mut Value, held: &mut Held<'_>) -> Result<()> {
         let asked = service["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();
         if asked == "None" {
             service["spec"]["clusterIPs"] = json!(["None"]);
         } else {
-            let address = self.take(core, service, &asked)?;
+            let address = self.take_address(core, service, &asked)?;
+            held.grants.addresses.insert(address);
             service["spec"]["clusterIP"] = address.to_string().into();
             service["spec"]["clusterIPs"] = json!([address.to_string()]);
         }
@@ -80,30 +173,58 @@ impl Allocator {
         Ok(())
     }
 
-    /// Keeps the address over an update.
-    pub(crate) fn reassign(&self, core: &Core, new: &mut Value, old: &Value) -> Result<()> {
-        if new["spec"]["type"] == "ExternalName" {
+    /// Gives every port its node port; ports of one number, for several protocols, share theirs.
+    fn assign_ports(
+        &self,
+        core: &Core,
+        service: &mut Value,
+        own: &Grants,
+        held: &mut Held<'_>,
+    ) -> Result<()> {
+        if !has_node_ports(&service["spec"]) {
             return Ok(());
         }
-        if old["spec"]["clusterIP"].is_string() {
-            let moved =
-                new["spec"]["clusterIP"].is_string() && new["spec"]["clusterIP"] != old["spec"]["clusterIP"];
-            if moved && new["spec"]["clusterIPs"] == old["spec"]["clusterIPs"] {
-                new["spec"]["clusterIPs"] = json!([new["spec"]["clusterIP"]]);
+        let give = service["spec"]["allocateLoadBalancerNodePorts"] != json!(false);
+        let wanted = ports(&service["spec"]).to_vec();
+        let mut given: Vec<(i64, u16)> = Vec::new();
+        for (at, port) in wanted.iter().enumerate() {
+            let (number, asked) = (port["port"].as_i64().unwrap_or(0), node_port(&port["nodePort"]));
+            if asked.is_none() && !give {
+                continue;
             }
-            for key in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-                if new["spec"][key].is_null() && !old["spec"][key].is_null() {
-                    new["spec"][key] = old["spec"][key].clone();
+            let shared = given.iter().find(|(other, _)| *other == number).map(|(_, port)| *port);
+            let later = || {
+                wanted[at..].iter().find_map(|other| {
+                    (other["port"] == port["port"]).then(|| node_port(&other["nodePort"])).flatten()
+                })
+            };
+            let chosen = match (asked, shared) {
+                (None, Some(shared)) => shared,
+                (Some(asked), Some(shared)) if asked == shared => shared,
+                (asked, _) => {
+                    let asked = asked.or_else(later);
+                    let field = format!("spec.ports[{at}].nodePort");
+                    self.take_port(core, service, asked, own, held, &field)?
                 }
-            }
-            return Ok(());
+            };
+            given.push((number, chosen));
+            service["spec"]["ports"][at]["nodePort"] = chosen.into();
         }
-        self.assign(core, new)
+        if change::has_health_port(&service["spec"]) {
+            let asked = node_port(&service["spec"]["healthCheckNodePort"]);
+            let port = self.take_port(core, service, asked, own, held, "spec.healthCheckNodePort")?;
+            service["spec"]["healthCheckNodePort"] = port.into();
+        }
+        Ok(())
     }
 
-    fn take(&self, core: &Core, service: &Value, asked: &str) -> Result<IpAddr> {
-        let mut guard = self.taken.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let taken = guard.get_or_insert_with(|| stored_addresses(core));
+    fn taken(&self) -> MutexGuard<'_, Option<Grants>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_address(&self, core: &Core, service: &Value, asked: &str) -> Result<IpAddr> {
+        let mut guard = self.taken();
+        let taken = &mut guard.get_or_insert_with(|| stored(core)).addresses;
         if asked.is_empty() {
             let free = (10..self.size().saturating_sub(1)).map(|n| self.nth(n)).find(|a| !taken.contains(a));
             let address =
@@ -111,33 +232,105 @@ impl Allocator {
             taken.insert(address);
             return Ok(address);
         }
-        let refuse = |why: String| {
-            let name = service["metadata"]["name"].as_str().unwrap_or_default();
-            let message = format!("Invalid value: [\"{asked}\"]: {why}");
-            let error = FieldError { reason: Cause::Invalid, field: "spec.clusterIPs".into(), message };
-            ApiError::invalid(core::kind("", "v1", "services"), name, &[error])
+        let refuse = |why: &str| {
+            let message = format!("Invalid value: [\"{asked}\"]: failed to allocate IP {asked}: {why}");
+            refused(service, "spec.clusterIPs", message)
         };
-        let address: IpAddr =
-            asked.parse().map_err(|_| refuse(format!("failed to allocate IP {asked}: not a valid IP")))?;
+        let address: IpAddr = asked.parse().map_err(|_| refuse("not a valid IP"))?;
         if !taken.insert(address) {
-            return Err(refuse(format!("failed to allocate IP {asked}: provided IP is already allocated")));
+            return Err(refuse("provided IP is already allocated"));
         }
         Ok(address)
     }
 
-    /// Takes back the address of a removed service.
+    fn take_port(
+        &self,
+        core: &Core,
+        service: &Value,
+        asked: Option<u16>,
+        own: &Grants,
+        held: &mut Held<'_>,
+        field: &str,
+    ) -> Result<u16> {
+        if let Some(asked) = asked.filter(|asked| own.ports.contains(asked)) {
+            return Ok(asked);
+        }
+        let mut guard = self.taken();
+        let taken = &mut guard.get_or_insert_with(|| stored(core)).ports;
+        let port = match asked {
+            Some(asked) => {
+                let refuse =
+                    |why: String| Err(refused(service, field, format!("Invalid value: {asked}: {why}")));
+                if !NODE_PORTS.contains(&asked) {
+                    let (from, to) = (NODE_PORTS.start(), NODE_PORTS.end());
+                    return refuse(format!(
+                        "provided port is not in the valid range. The range of valid ports is {from}-{to}"
+                    ));
+                }
+                if taken.contains(&asked) {
+                    return refuse("provided port is already allocated".to_owned());
+                }
+                asked
+            }
+            None => free_port(taken)
+                .ok_or_else(|| ApiError::internal("failed to allocate a nodePort: range is full"))?,
+        };
+        taken.insert(port);
+        held.grants.ports.insert(port);
+        Ok(port)
+    }
+
+    /// Takes back what a removed service held.
     pub(crate) fn release(&self, service: &Value) {
-        let address = service["spec"]["clusterIP"].as_str().and_then(|text| text.parse().ok());
-        let mut guard = self.taken.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let (Some(address), Some(taken)) = (address, guard.as_mut()) {
-            taken.remove::<IpAddr>(&address);
+        self.give_back(&Grants::of(service));
+    }
+
+    /// Takes back what a changed service holds no more.
+    pub(crate) fn changed(&self, new: &Value, old: &Value) {
+        let mut gone = Grants::of(old);
+        gone.remove(&Grants::of(new));
+        self.give_back(&gone);
+    }
+
+    fn give_back(&self, grants: &Grants) {
+        if let Some(taken) = self.taken().as_mut() {
+            taken.remove(grants);
         }
     }
 }
 
-fn stored_addresses(core: &Core) -> HashSet<IpAddr> {
+/// A port that nobody has, not the one that was given back last.
+fn free_port(taken: &HashSet<u16>) -> Option<u16> {
+    let dynamic = FIRST_DYNAMIC..=*NODE_PORTS.end();
+    let start = FIRST_DYNAMIC + create::random_number() % (NODE_PORTS.end() - FIRST_DYNAMIC);
+    let from_there = (start..=*NODE_PORTS.end()).chain(dynamic).chain(NODE_PORTS);
+    from_there.into_iter().find(|port| !taken.contains(port))
+}
+
+fn refused(service: &Value, field: &str, message: String) -> ApiError {
+    let name = service["metadata"]["name"].as_str().unwrap_or_default();
+    let error = FieldError { reason: Cause::Invalid, field: field.into(), message };
+    ApiError::invalid(core::kind("", "v1", "services"), name, &[error])
+}
+
+fn ports(spec: &Value) -> &[Value] {
+    spec["ports"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn node_port(value: &Value) -> Option<u16> {
+    value.as_u64().and_then(|port| port.try_into().ok()).filter(|port| *port != 0)
+}
+
+fn has_node_ports(spec: &Value) -> bool {
+    matches!(spec["type"].as_str(), Some("NodePort" | "LoadBalancer"))
+}
+
+fn stored(core: &Core) -> Grants {
     let services = core::kind("", "v1", "services");
     let scope = Scope { prefix: services.storage_prefix.into(), node: None, key: None };
-    let snapshot = core.caches.of(services).snapshot(&scope);
-    snapshot.entries.iter().filter_map(|entry| entry.field("spec.clusterIP")?.parse().ok()).collect()
+    let mut all = Grants::default();
+    for entry in core.caches.of(services).snapshot(&scope).entries {
+        all.add(&Grants::of(&entry.decode(services)));
+    }
+    all
 }

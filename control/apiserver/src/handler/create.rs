@@ -98,7 +98,7 @@ impl Insert<'_> {
         // Fields that admission adds belong to nobody, so the books are kept before it.
         self.track(&mut object);
         let generated = name_it(&mut object);
-        admission::create(self.core, self.identity, kind, &mut object).await?;
+        let held = admission::create(self.core, self.identity, kind, &mut object).await?;
         fill_metadata(&mut object);
         admission::complete_identified(kind, &mut object);
         strategy::prepare_create(kind, &mut object);
@@ -107,7 +107,9 @@ impl Insert<'_> {
         if !errors.is_empty() {
             return Err(ApiError::invalid(kind, &name, &errors));
         }
-        self.store(object, generated).await
+        let inserted = self.store(object, generated).await;
+        held.settle(&inserted, |inserted| matches!(inserted, Inserted::Stored(_)));
+        inserted
     }
 
     fn track(&self, object: &mut Value) {
@@ -207,6 +209,13 @@ pub(crate) fn random_suffix() -> String {
 fn random(raw: &mut [u8]) {
     use ring::rand::SecureRandom;
     ring::rand::SystemRandom::new().fill(raw).expect("the system gives randomness");
+}
+
+/// Any number.
+pub(crate) fn random_number() -> u16 {
+    let mut raw = [0_u8; 2];
+    random(&mut raw);
+    u16::from_ne_bytes(raw)
 }
 
 /// A random (version 4) uid.

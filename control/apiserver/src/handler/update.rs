@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::create::{self, encode};
 use super::options::WriteOptions;
 use super::{Call, decode, render};
-use crate::admission;
+use crate::admission::{self, service::Held};
 use crate::arrows;
 use crate::body::Response;
 use crate::core::{self, Core};
@@ -181,8 +181,10 @@ impl<'a> Change<'a> {
             if !given.is_empty() && given != version_of(&old) {
                 return Err(ApiError::modified(self.kind, self.name));
             }
-            let new = self.settle(new, &old).await?;
-            match self.write(&stored, &old, new).await? {
+            let (new, held) = self.settle(new, &old).await?;
+            let written = self.write(&stored, &old, new).await;
+            held.settle(&written, |written| matches!(written, Ok(Changed::Stored(_))));
+            match written? {
                 Ok(changed) => return Ok(changed),
                 Err(None) => return Err(ApiError::not_found(self.kind, self.name)),
                 Err(Some(_)) if !self.retry => return Err(ApiError::modified(self.kind, self.name)),
@@ -193,7 +195,7 @@ impl<'a> Change<'a> {
     }
 
     /// Puts in what clients may not change, defaults, admits and validates.
-    async fn settle(&self, mut new: Value, old: &Value) -> Result<Value> {
+    async fn settle(&self, mut new: Value, old: &Value) -> Result<(Value, Held<'a>)> {
         let kind = self.kind;
         if self.check_uid {
             self.same_uid(&new, old)?;
@@ -215,7 +217,7 @@ impl<'a> Change<'a> {
         if matches!(self.part, Part::Ephemeral | Part::Resize) && new["spec"] != old["spec"] {
             bump_generation(&mut new);
         }
-        admission::update(self.core, self.identity, kind, self.part, &mut new, old).await?;
+        let held = admission::update(self.core, self.identity, kind, self.part, &mut new, old).await?;
         let errors = match self.part {
             Part::Main | Part::Scale => validate::update(kind, &new, old),
             Part::Status => validate::update_status(kind, &new, old),
@@ -227,7 +229,7 @@ impl<'a> Change<'a> {
         if !errors.is_empty() {
             return Err(ApiError::invalid(kind, self.name, &errors));
         }
-        Ok(new)
+        Ok((new, held))
     }
 
     fn track(&self, new: &mut Value, old: &Value) {
@@ -277,7 +279,11 @@ impl<'a> Change<'a> {
         if self.options.dry_run {
             return Ok(Ok(Changed::Object(new)));
         }
-        put(self.core, self.kind, stored, value).await
+        let written = put(self.core, self.kind, stored, value).await?;
+        if written.is_ok() {
+            admission::changed(self.core, self.kind, &new, old);
+        }
+        Ok(written)
     }
 }
 
