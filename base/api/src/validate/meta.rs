@@ -184,6 +184,27 @@ pub(super) fn update(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
+/// The operators that all selectors have and how many values each takes; false for one that is not among them.
+pub(super) fn operator_and_values(
+    operator: &str,
+    values: &[Value],
+    path: &Path<'_>,
+    errors: &mut Errors,
+) -> bool {
+    let at = path.child("values");
+    match operator {
+        "In" | "NotIn" if values.is_empty() => {
+            errors.required(&at, "must be specified when `operator` is 'In' or 'NotIn'");
+        }
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            errors.forbidden(&at, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
+        }
+        "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+        _ => return false,
+    }
+    true
+}
+
 /// A `LabelSelector` object.
 pub(super) fn label_selector(selector: &Value, path: &Path<'_>, errors: &mut Errors) {
     labels(&selector["matchLabels"], &path.child("matchLabels"), errors);
@@ -191,19 +212,9 @@ pub(super) fn label_selector(selector: &Value, path: &Path<'_>, errors: &mut Err
     for (i, expression) in list(&selector["matchExpressions"]).iter().enumerate() {
         let here = expressions.index(i);
         let values = list(&expression["values"]);
-        match text(&expression["operator"]) {
-            "In" | "NotIn" if values.is_empty() => {
-                errors
-                    .required(&here.child("values"), "must be specified when `operator` is 'In' or 'NotIn'");
-            }
-            "Exists" | "DoesNotExist" if !values.is_empty() => {
-                errors.forbidden(
-                    &here.child("values"),
-                    "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-                );
-            }
-            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            other => errors.invalid(&here.child("operator"), other, "not a valid selector operator"),
+        let operator = text(&expression["operator"]);
+        if !operator_and_values(operator, values, &here, errors) {
+            errors.invalid(&here.child("operator"), operator, "not a valid selector operator");
         }
         let key = text(&expression["key"]);
         errors.all_invalid(&here.child("key"), key, syntax::qualified_name(key));

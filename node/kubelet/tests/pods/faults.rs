@@ -4,6 +4,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use crate::cluster::{Cluster, one, phase, restarts, waiting};
+use crate::runtime::World;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_kubelet_adopts_what_runs_and_clears_what_was_deleted_meanwhile() {
@@ -125,24 +126,18 @@ async fn a_sandbox_that_fails_is_tried_again_and_says_why() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runtime_without_events_is_relisted() {
-    let cluster = Cluster::without_kubelet().await;
-    cluster.fake.world.lock().unwrap().without_events = true;
-    let mut cluster = cluster;
-    cluster.start_kubelet().await;
-    cluster.create("web", one("run:1")).await;
-    cluster.running("web").await;
-    cluster.fake.end("app", 1);
-    cluster.until("web", "restarted", |pod| restarts(pod) == 1 && phase(pod) == "Running").await;
-    cluster.delete("web", 1).await;
-    cluster.gone("web").await;
-    cluster.stop().await;
+    an_end_is_noticed_when(|world| world.without_events = true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runtime_whose_event_stream_opens_late_is_ready_at_once() {
-    let cluster = Cluster::without_kubelet().await;
-    cluster.fake.world.lock().unwrap().late_events = true;
-    let mut cluster = cluster;
+    an_end_is_noticed_when(|world| world.late_events = true).await;
+}
+
+/// A container that ends is started again by a kubelet whose runtime is like that.
+async fn an_end_is_noticed_when(like_that: impl FnOnce(&mut World)) {
+    let mut cluster = Cluster::without_kubelet().await;
+    like_that(&mut cluster.fake.world.lock().unwrap());
     cluster.start_kubelet().await;
     cluster.create("web", one("run:1")).await;
     cluster.running("web").await;

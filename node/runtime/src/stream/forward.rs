@@ -108,28 +108,9 @@ async fn pair(
         Some(port) => match backend.port_forward(sandbox, port).await {
             Err(error) => Err(message(port, sandbox, &error)),
             Ok(target) => {
-                let (mut reader, mut sink) = tokio::io::split(target);
-                let forth = async {
-                    while let Some(bytes) = incoming.recv().await {
-                        activity.seen();
-                        sink.write_all(&bytes).await?;
-                    }
-                    sink.shutdown().await
-                };
-                let back = async {
-                    let mut buffer = BytesMut::new();
-                    loop {
-                        buffer.reserve(CHUNK);
-                        if reader.read_buf(&mut buffer).await? == 0 {
-                            return Ok(());
-                        }
-                        activity.seen();
-                        if !writer.send(buffer.split().freeze()).await {
-                            return Ok(());
-                        }
-                    }
-                };
-                copy_both(forth, back).await.map_err(|error| message(port, sandbox, &error))
+                let send = |bytes| writer.send(bytes);
+                let carried = carry(target, &mut incoming, send, activity).await;
+                carried.map_err(|error| message(port, sandbox, &error))
             }
         },
     };
@@ -140,11 +121,39 @@ async fn pair(
     error.writer.close().await;
 }
 
-/// Runs until the target has sent everything, or one side breaks.
-async fn copy_both(
-    forth: impl Future<Output = std::io::Result<()>>,
-    back: impl Future<Output = std::io::Result<()>>,
-) -> std::io::Result<()> {
+/// Carries bytes both ways until the target has sent everything or one side breaks; `send` tells whether the client is
+/// still there.
+async fn carry<T, F>(
+    target: T,
+    incoming: &mut mpsc::Receiver<Bytes>,
+    send: impl Fn(Bytes) -> F,
+    activity: &Activity,
+) -> std::io::Result<()>
+where
+    T: AsyncRead + AsyncWrite,
+    F: Future<Output = bool>,
+{
+    let (mut reader, mut sink) = tokio::io::split(target);
+    let forth = async {
+        while let Some(bytes) = incoming.recv().await {
+            activity.seen();
+            sink.write_all(&bytes).await?;
+        }
+        sink.shutdown().await
+    };
+    let back = async {
+        let mut buffer = BytesMut::new();
+        loop {
+            buffer.reserve(CHUNK);
+            if reader.read_buf(&mut buffer).await? == 0 {
+                return Ok(());
+            }
+            activity.seen();
+            if !send(buffer.split().freeze()).await {
+                return Ok(());
+            }
+        }
+    };
     let mut back = std::pin::pin!(back);
     tokio::select! {
         ended = &mut back => ended,
@@ -238,28 +247,8 @@ async fn channel_pair(
             return;
         }
     };
-    let (mut reader, mut sink) = tokio::io::split(target);
-    let forth = async {
-        while let Some(bytes) = incoming.recv().await {
-            activity.seen();
-            sink.write_all(&bytes).await?;
-        }
-        sink.shutdown().await
-    };
-    let back = async {
-        let mut buffer = BytesMut::new();
-        loop {
-            buffer.reserve(CHUNK);
-            if reader.read_buf(&mut buffer).await? == 0 {
-                return Ok(());
-            }
-            activity.seen();
-            if to.send((channel, buffer.split().freeze())).await.is_err() {
-                return Ok(());
-            }
-        }
-    };
-    if let Err(error) = copy_both(forth, back).await {
+    let send = |bytes| async { to.send((channel, bytes)).await.is_ok() };
+    if let Err(error) = carry(target, &mut incoming, send, activity).await {
         // Ignored: a client that is gone cannot be told.
         to.send((channel + 1, Bytes::from(message(port, sandbox, &error)))).await.ok();
     }

@@ -73,19 +73,25 @@ async fn a_daemon_killed_amid_creations_leaks_nothing() {
     }
 }
 
+/// Asks for a start that cannot end: the supervisor is frozen before it hears of it.
+fn start_under_way(world: &World, id: &str) -> tokio::task::JoinSet<Result<(), tonic::Status>> {
+    world.freeze_supervisor();
+    let (mut client, asked) = (world.cri.clone(), id.to_owned());
+    let mut calls = tokio::task::JoinSet::new();
+    calls.spawn(async move {
+        client.start_container(cri::StartContainerRequest { container_id: asked }).await.map(drop)
+    });
+    eventually("the start is under way", || world.dir.join("logs").exists());
+    calls
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_the_daemon_died_in_can_be_asked_for_again() {
     let mut world = World::new().await;
     let pod = world.pod("cut");
     let sandbox = world.run(&pod).await.unwrap();
     let id = world.create(&sandbox, &pod, &World::shell("cut", "exit 3")).await.unwrap();
-    world.freeze_supervisor();
-    let (mut client, asked) = (world.cri.clone(), id.clone());
-    let mut calls = tokio::task::JoinSet::new();
-    calls.spawn(async move {
-        client.start_container(cri::StartContainerRequest { container_id: asked }).await.map(drop)
-    });
-    eventually("the start is under way", || world.dir.join("logs").exists());
+    let mut calls = start_under_way(&world, &id);
     world.kill();
     assert!(calls.join_next().await.unwrap().unwrap().is_err(), "nobody was told that it started");
     // What a root file system leaves that was mounted when its container was taken back.
@@ -106,13 +112,7 @@ async fn a_start_outlives_the_supervisor_that_was_asked_for_it() {
     let pod = world.pod("heir");
     let sandbox = world.run(&pod).await.unwrap();
     let id = world.create(&sandbox, &pod, &World::shell("heir", "exit 3")).await.unwrap();
-    world.freeze_supervisor();
-    let (mut client, asked) = (world.cri.clone(), id.clone());
-    let mut calls = tokio::task::JoinSet::new();
-    calls.spawn(async move {
-        client.start_container(cri::StartContainerRequest { container_id: asked }).await.map(drop)
-    });
-    eventually("the start is under way", || world.dir.join("logs").exists());
+    let mut calls = start_under_way(&world, &id);
     world.kill_supervisor();
     calls.join_next().await.unwrap().unwrap().unwrap();
     assert_eq!(world.exited(&id).await.exit_code, 3);

@@ -123,23 +123,14 @@ fn node_term(term: &Value, values_too: bool, path: &Path<'_>, errors: &mut Error
         let here = expressions.index(i);
         let values = list(&expression["values"]);
         match text(&expression["operator"]) {
-            "In" | "NotIn" if values.is_empty() => {
-                errors
-                    .required(&here.child("values"), "must be specified when `operator` is 'In' or 'NotIn'");
-            }
-            "Exists" | "DoesNotExist" if !values.is_empty() => {
-                errors.forbidden(
-                    &here.child("values"),
-                    "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-                );
-            }
-            "Gt" | "Lt" if values.len() != 1 => {
+            "Gt" | "Lt" if values.len() == 1 => {}
+            "Gt" | "Lt" => {
                 errors.required(
                     &here.child("values"),
                     "must be specified single value when `operator` is 'Lt' or 'Gt'",
                 );
             }
-            "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
+            common if meta::operator_and_values(common, values, &here, errors) => {}
             other => errors.invalid(&here.child("operator"), other, "not a valid selector operator"),
         }
         let key = text(&expression["key"]);
