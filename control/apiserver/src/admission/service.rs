@@ -40,6 +40,10 @@ impl Grants {
         Self { addresses: address.into_iter().collect(), ports: ports.chain(health).collect() }
     }
 
+    fn is_empty(&self) -> bool {
+        self.addresses.is_empty() && self.ports.is_empty()
+    }
+
     fn add(&mut self, other: &Grants) {
         self.addresses.extend(&other.addresses);
         self.ports.extend(&other.ports);
@@ -293,6 +297,10 @@ impl Allocator {
     }
 
     fn give_back(&self, grants: &Grants) {
+        // Most requests were given nothing.
+        if grants.is_empty() {
+            return;
+        }
         if let Some(taken) = self.taken().as_mut() {
             taken.remove(grants);
         }
