@@ -131,9 +131,6 @@ impl Probes {
         self.running.insert(container.id.clone(), Running { all, readiness, started, condemned_by: None });
     }
 
-    /// The pod's specification changed; probes of running containers never do.
-    pub(crate) fn specification(&self, _pod: &Pod) {}
-
     /// The startup probe of a container succeeded.
     pub(crate) fn startup_done(&self, id: &str) {
         if let Some(running) = self.running.get(id) {
@@ -210,11 +207,8 @@ impl Task {
             let answer = self.ask().await;
             self.tell(&answer);
             let good = matches!(answer, Answer::Success(_) | Answer::Warning(_));
-            if let Some(good) = streak.count(good) {
-                let text = answer.text().to_owned();
-                if self.report(good, &text) {
-                    return;
-                }
+            if streak.count(good).is_some_and(|good| self.report(good)) {
+                return;
             }
         }
     }
@@ -271,7 +265,7 @@ impl Task {
     }
 
     /// Tells the worker; true when this probe has nothing more to say about this container.
-    fn report(&self, good: bool, _text: &str) -> bool {
+    fn report(&self, good: bool) -> bool {
         let (outcome, last) = match (self.purpose, good) {
             (Purpose::Readiness, good) => (Outcome::Ready(good), false),
             (Purpose::Startup, true) => (Outcome::Started, true),

@@ -259,7 +259,6 @@ impl Worker {
                 self.begin_stop(grace);
             }
         } else {
-            self.probes.specification(&self.pod);
             self.consider_resize();
         }
     }

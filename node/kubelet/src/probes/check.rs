@@ -145,9 +145,28 @@ async fn command(node: &Arc<Node>, id: &str, command: &[String], timeout: Durati
 async fn tcp(host: &str, port: u16, timeout: Duration) -> Answer {
     match tokio::time::timeout(timeout, TcpStream::connect((host, port))).await {
         Ok(Ok(_)) => Answer::Success(String::new()),
-        Ok(Err(error)) => Answer::Failure(format!("dial tcp {host}:{port}: {error}")),
+        Ok(Err(error)) => Answer::Failure(not_dialled(host, port, &error)),
         Err(_) => Answer::Failure(format!("dial tcp {host}:{port}: i/o timeout")),
     }
+}
+
+/// Why no connection came about, in the words that events have for it everywhere.
+fn not_dialled(host: &str, port: u16, error: &std::io::Error) -> String {
+    use std::io::ErrorKind as Kind;
+    let why = match error.kind() {
+        Kind::ConnectionRefused => "connection refused".to_owned(),
+        Kind::HostUnreachable => "no route to host".to_owned(),
+        Kind::NetworkUnreachable => "network is unreachable".to_owned(),
+        Kind::ConnectionReset => "connection reset by peer".to_owned(),
+        Kind::TimedOut => "connection timed out".to_owned(),
+        _ => error.to_string(),
+    };
+    format!("dial tcp {host}:{port}: connect: {why}")
+}
+
+/// Connects, or tells why not.
+pub(super) async fn dial(host: &str, port: u16) -> Result<TcpStream, AnyError> {
+    TcpStream::connect((host, port)).await.map_err(|error| not_dialled(host, port, &error).into())
 }
 
 /// Asks over HTTP; 200 to 399 is good.
@@ -170,10 +189,10 @@ fn judge(code: u16, body: String) -> Answer {
     }
 }
 
-type AnyError = Box<dyn std::error::Error + Send + Sync>;
+pub(super) type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
 async fn exchange(target: &HttpTarget) -> Result<(u16, String), AnyError> {
-    let stream = TcpStream::connect((target.host.as_str(), target.port)).await?;
+    let stream = dial(&target.host, target.port).await?;
     if target.tls {
         let name = rustls::pki_types::ServerName::try_from(target.host.clone())
             .unwrap_or(rustls::pki_types::ServerName::IpAddress(std::net::Ipv4Addr::LOCALHOST.into()));

@@ -5,9 +5,8 @@ use std::time::Duration;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::net::TcpStream;
 
-use super::check::Answer;
+use super::check::{Answer, AnyError, dial};
 
 const SERVING: u64 = 1;
 
@@ -17,7 +16,7 @@ pub(super) async fn health(host: &str, port: u16, service: &str, timeout: Durati
         Err(_) => {
             Answer::Failure(format!("timeout: health rpc did not complete within {}s", timeout.as_secs()))
         }
-        Ok(Err(error)) => Answer::Failure(format!("error: {error}")),
+        Ok(Err(error)) => Answer::Failure(format!("error: health rpc probe failed: {error}")),
         Ok(Ok(SERVING)) => Answer::Success("service healthy".to_owned()),
         Ok(Ok(status)) => {
             let name = match status {
@@ -30,8 +29,8 @@ pub(super) async fn health(host: &str, port: u16, service: &str, timeout: Durati
     }
 }
 
-async fn ask(host: &str, port: u16, service: &str) -> Result<u64, Box<dyn std::error::Error + Send + Sync>> {
-    let stream = TcpStream::connect((host, port)).await?;
+async fn ask(host: &str, port: u16, service: &str) -> Result<u64, AnyError> {
+    let stream = dial(host, port).await?;
     let (mut sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
     let authority = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
@@ -46,7 +45,7 @@ async fn ask(host: &str, port: u16, service: &str) -> Result<u64, Box<dyn std::e
         let body = response.into_body().collect().await?;
         let trailer = body.trailers().and_then(|t| t.get("grpc-status").cloned()).or(head);
         if trailer.is_some_and(|status| status != "0") {
-            return Err("health rpc failed".into());
+            return Err("the server did not answer the question".into());
         }
         Ok(read(body.to_bytes()))
     };

@@ -224,19 +224,29 @@ impl Cluster {
         all.items.into_iter().map(|e| format!("{:?} {:?}", e.reason, e.message)).collect()
     }
 
-    /// The messages of events about a pod with this reason, once there are any.
+    /// The message of an event about a pod with this reason, once there is one.
     pub(crate) async fn event(&self, pod: &str, reason: &str) -> String {
+        self.event_like(pod, reason, |_| true).await
+    }
+
+    /// Waits until an event about a pod with this reason says this.
+    pub(crate) async fn says(&self, pod: &str, reason: &str, message: &str) {
+        self.event_like(pod, reason, |found| found == message).await;
+    }
+
+    async fn event_like(&self, pod: &str, reason: &str, fits: impl Fn(&str) -> bool) -> String {
         let api: Api<Event> = Api::default_namespaced(self.client.clone());
         let until = Instant::now() + DEADLINE;
         loop {
-            let all = api.list(&ListParams::default()).await.unwrap();
-            let found = all.items.into_iter().find(|e| {
+            let all = api.list(&ListParams::default()).await.unwrap().items.into_iter();
+            let about = all.filter(|e| {
                 e.involved_object.name.as_deref() == Some(pod) && e.reason.as_deref() == Some(reason)
             });
-            if let Some(event) = found {
-                return event.message.unwrap_or_default();
+            let messages: Vec<String> = about.filter_map(|event| event.message).collect();
+            if let Some(message) = messages.iter().find(|message| fits(message)) {
+                return message.clone();
             }
-            assert!(Instant::now() < until, "no event {reason} about {pod}");
+            assert!(Instant::now() < until, "no such event {reason} about {pod}, only {messages:?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

@@ -5,6 +5,7 @@
 mod cluster;
 mod faults;
 mod lifecycle;
+mod probes;
 mod runtime;
 mod server;
 mod sources;

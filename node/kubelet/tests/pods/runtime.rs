@@ -50,6 +50,8 @@ pub(crate) struct World {
     next: u32,
     pub(crate) exec_exit: i32,
     pub(crate) fail_sandbox: Option<String>,
+    /// Every pod's address, when it is to be one that answers.
+    pub(crate) address: Option<String>,
     pub(crate) without_events: bool,
     /// The event stream opens with its first event, as a server written in Go does it.
     pub(crate) late_events: bool,
@@ -251,7 +253,7 @@ impl RuntimeService for Fake {
             }
             world.next += 1;
             let id = format!("box{}", world.next);
-            let ip = format!("10.9.0.{}", world.next);
+            let ip = world.address.clone().unwrap_or_else(|| format!("10.9.0.{}", world.next));
             world.sandboxes.insert(id.clone(), Boxed { config, ready: true, created_at: now(), ip });
             id
         };
