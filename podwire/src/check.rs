@@ -17,6 +17,9 @@ pub enum Grade {
     Fail,
 }
 
+/// Of a disk with less free than this, in percent, a kubelet with default settings says that it is under pressure.
+const LEAST_FREE: u64 = 10;
+
 /// One thing looked at.
 #[derive(Debug)]
 pub struct Finding {
@@ -36,9 +39,10 @@ fn miss(what: &'static str, grade: Grade, note: impl Into<String>) -> Finding {
     Finding { what, grade, note: note.into() }
 }
 
-/// Looks at everything a node needs.
-pub fn findings() -> Vec<Finding> {
-    vec![root(), kernel(), cgroups(), overlay(), namespaces(), network(), resource_limits()]
+/// Looks at everything a node needs that keeps its data in this folder.
+pub fn findings(data: &Path) -> Vec<Finding> {
+    let disk = disk(data);
+    vec![root(), kernel(), cgroups(), overlay(), disk, namespaces(), network(), resource_limits()]
 }
 
 /// The findings that stop a node, as one message; None when pods can run.
@@ -124,6 +128,45 @@ fn overlay() -> Finding {
     }
 }
 
+/// The file system that the data folder is or will be on.
+fn disk(data: &Path) -> Finding {
+    const OVERLAY: u64 = 0x794c_7630;
+    let there = data.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let (kind, figures) = match (rustix::fs::statfs(there), rustix::fs::statvfs(there)) {
+        (Ok(kind), Ok(figures)) => (kind.f_type.cast_unsigned(), figures),
+        (Err(error), _) | (_, Err(error)) => {
+            return miss("disk", Grade::Fail, format!("{}: {error}", there.display()));
+        }
+    };
+    let name = data.display();
+    if figures.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
+        let note = format!("{name} is on a file system that is read-only; name another with --data-dir");
+        return miss("disk", Grade::Fail, note);
+    }
+    if kind == OVERLAY {
+        let note = format!(
+            "{name} is on an overlay file system, on which no container can write; name another with --data-dir"
+        );
+        return miss("disk", Grade::Fail, note);
+    }
+    let bytes = |blocks: u64| blocks.saturating_mul(figures.f_frsize);
+    judge_room(data, bytes(figures.f_bavail), bytes(figures.f_blocks))
+}
+
+/// Whether pods are admitted with so much of the disk free.
+fn judge_room(data: &Path, free: u64, size: u64) -> Finding {
+    let (name, gigabytes) = (data.display(), free as f64 / 1e9);
+    let percent = free.saturating_mul(100) / size.max(1);
+    if percent < LEAST_FREE {
+        let note = format!(
+            "{name} has {percent} % free ({gigabytes:.1} GB); with less than {LEAST_FREE} % pods are turned away: \
+             make room, or lower --eviction-hard"
+        );
+        return miss("disk", Grade::Warn, note);
+    }
+    ok("disk", format!("{name} has {percent} % free ({gigabytes:.1} GB)"))
+}
+
 fn namespaces() -> Finding {
     let missing: Vec<&str> = ["net", "pid", "mnt", "ipc", "uts", "cgroup"]
         .into_iter()
@@ -154,5 +197,21 @@ fn resource_limits() -> Finding {
             Grade::Warn,
             "no CAP_SYS_RESOURCE: negative oom_score_adj and raised hard limits are not applied",
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_judged_by_what_is_free_and_by_what_it_can_hold() {
+        let wanted = std::env::temp_dir().join("not/there/yet");
+        let found = disk(&wanted);
+        assert_ne!(found.grade, Grade::Fail, "{found:?}");
+        assert!(found.note.contains("not/there/yet"), "{found:?}");
+        assert_eq!(judge_room(&wanted, 9, 100).grade, Grade::Warn);
+        assert_eq!(judge_room(&wanted, 10, 100).grade, Grade::Ok);
+        assert!(judge_room(&wanted, 9, 100).note.contains("--eviction-hard"));
     }
 }

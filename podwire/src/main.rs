@@ -144,8 +144,8 @@ fn run(cli: Cli, ring: trace::Ring) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn check_verb(_args: &cli::CheckArgs) -> ExitCode {
-    let findings = check::findings();
+fn check_verb(args: &cli::CheckArgs) -> ExitCode {
+    let findings = check::findings(&args.data.data_dir);
     say(check::report(&findings).trim_end());
     if check::blocking(&findings).is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

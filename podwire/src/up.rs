@@ -30,7 +30,7 @@ use crate::{
 
 /// Runs the node until SIGTERM or SIGINT.
 pub async fn up(args: UpArgs, ring: Ring) -> Result<()> {
-    if let Some(misses) = check::blocking(&check::findings()) {
+    if let Some(misses) = check::blocking(&check::findings(&args.data.data_dir)) {
         bail!("this machine cannot run pods:\n{misses}");
     }
     let instance = Instance::at(&args.data.data_dir)?;

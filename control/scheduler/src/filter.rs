@@ -110,7 +110,7 @@ impl<'a> Prepared<'a> {
             Plugin::NodePorts => ports_taken(pod, node)
                 .then(|| not_now("node(s) didn't have free ports for the requested pod ports")),
             Plugin::NodeResourcesFit => insufficient(pod, node, facts),
-            Plugin::PodTopologySpread => self.spread.objection(pod, node, facts),
+            Plugin::PodTopologySpread => self.spread.objection(pod, facts),
             Plugin::InterPodAffinity => self.neighbours.objection(pod, facts),
         }
     }

@@ -323,7 +323,7 @@ impl ImageStore {
         self.inner.layout.images().join(config.hex())
     }
 
-    fn lock_records(&self) -> Result<impl Drop + '_, Error> {
+    fn lock_records(&self) -> Result<Both<'_>, Error> {
         let guard = self.inner.records.lock().unwrap_or_else(PoisonError::into_inner);
         let hold = self.inner.layout.records_lock()?;
         Ok(Both { _hold: hold, _guard: guard })
@@ -400,8 +400,4 @@ impl ImageStore {
 struct Both<'a> {
     _hold: crate::layout::Hold,
     _guard: std::sync::MutexGuard<'a, ()>,
-}
-
-impl Drop for Both<'_> {
-    fn drop(&mut self) {}
 }

@@ -36,7 +36,7 @@ impl SpreadState {
     }
 
     /// Whether the pod would make its domain run ahead.
-    pub(crate) fn objection(&self, pod: &PodInfo, _node: &NodeInfo, facts: &NodeFacts) -> Option<Rejection> {
+    pub(crate) fn objection(&self, pod: &PodInfo, facts: &NodeFacts) -> Option<Rejection> {
         let text = "node(s) didn't match pod topology spread constraints";
         let reject = |reason: String, resolvable| {
             Some(Rejection { plugin: Plugin::PodTopologySpread, reasons: vec![reason], resolvable })

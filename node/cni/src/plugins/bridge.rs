@@ -66,7 +66,7 @@ fn undo(
         first.details.push_str(&format!("clean-up of {what} failed: {error}"));
     };
     if let Some(masquerade) = &conf.masquerade
-        && let Err(error) = masquerade.del(attachment(conf, request), &[])
+        && let Err(error) = masquerade.del(attachment(conf, request))
     {
         say("masquerading", error);
     }
@@ -175,7 +175,7 @@ fn del(conf: &Conf, request: &Request) -> Result<(), CniError> {
         note(delegate::del(kind, request));
     }
     if let Some(masquerade) = &conf.masquerade {
-        note(masquerade.del(attachment(conf, request), &[]));
+        note(masquerade.del(attachment(conf, request)));
     }
     if conf.mac_spoof_check {
         note(spoof::del(&spoof::id(&request.container_id, &request.ifname)));

@@ -66,7 +66,7 @@ impl Conf {
     }
 
     /// Removes what masquerades an attachment.
-    pub fn del(&self, who: Attachment<'_>, _nets: &[IpNet]) -> Result<(), CniError> {
+    pub fn del(&self, who: Attachment<'_>) -> Result<(), CniError> {
         let nft = del(&self.table, who);
         if self.cleans_iptables() {
             remove_chains(&[names::chain_name("CNI-", who.network, who.container)])?;

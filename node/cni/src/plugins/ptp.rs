@@ -65,7 +65,7 @@ fn add(conf: &Conf, request: &Request) -> Result<CniResult, CniError> {
         Err((error, host_end)) => {
             let mut notes = Vec::new();
             if let Some(masquerade) = &conf.masquerade {
-                notes.extend(masquerade.del(attachment(conf, request), &[]).err());
+                notes.extend(masquerade.del(attachment(conf, request)).err());
             }
             if let Some(index) = host_end {
                 let mut batch = Batch::new();
@@ -209,18 +209,10 @@ fn host_side(link: u32, result: &CniResult, socket: &mut Socket) -> Result<(), C
 }
 
 fn del(conf: &Conf, request: &Request) -> Result<(), CniError> {
-    let ips: Vec<IpNet> = request
-        .prev_result()
-        .ok()
-        .flatten()
-        .into_iter()
-        .flat_map(|prev| prev.ips)
-        .map(|ip| ip.address)
-        .collect();
     let mut errors = Vec::new();
     errors.extend(delegate::del(&conf.ipam, request).err());
     if let Some(masquerade) = &conf.masquerade {
-        errors.extend(masquerade.del(attachment(conf, request), &ips).err());
+        errors.extend(masquerade.del(attachment(conf, request)).err());
     }
     errors.extend(veth::delete(request).err());
     errors.into_iter().next().map_or(Ok(()), Err)
