@@ -6,7 +6,7 @@ use kube::Client;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::{namespaces, nodes};
+use crate::{garbage, namespaces, nodes};
 
 /// What the controllers need.
 #[derive(Clone)]
@@ -23,6 +23,8 @@ pub struct Config {
     pub orphan_quarantine: Duration,
     /// Finished pods beyond this number are removed, oldest first.
     pub terminated_pod_threshold: usize,
+    /// How long after the start garbage is looked for.
+    pub garbage_delay: Duration,
 }
 
 impl Config {
@@ -35,6 +37,7 @@ impl Config {
             node_startup_grace: Duration::from_secs(60),
             orphan_quarantine: Duration::from_secs(40),
             terminated_pod_threshold: 12_500,
+            garbage_delay: Duration::from_secs(1),
         }
     }
 
@@ -65,6 +68,7 @@ impl Controllers {
     pub async fn run(self, shutdown: CancellationToken) {
         let mut tasks = JoinSet::new();
         tasks.spawn(namespaces::run(self.config.clone(), shutdown.clone()));
+        tasks.spawn(garbage::run(self.config.clone(), shutdown.clone()));
         tasks.spawn(nodes::run(self.config, shutdown));
         while let Some(ended) = tasks.join_next().await {
             if let Err(error) = ended {

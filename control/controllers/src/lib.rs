@@ -1,9 +1,10 @@
-//! Objects that make objects: service accounts, namespaces, pod garbage, node lifecycle.
+//! Objects that make objects: service accounts, namespaces, garbage, node lifecycle.
 //!
 //! Each controller is one task that owns what it has seen, fed by watches and timers; what it decides is
 //! in pure functions (`plan.rs`), what it writes goes out as POST, PATCH, DELETE or a subresource.
 
 mod config;
+mod garbage;
 mod namespaces;
 mod nodes;
 mod watching;

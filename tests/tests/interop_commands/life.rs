@@ -143,10 +143,31 @@ fn kubectl_deletes_in_every_way() -> Result<()> {
         "configmap \"three\" deleted from default namespace",
     )?;
     world.tells("kubectl delete configmap/one configmap/two", &["\"one\" deleted", "\"two\" deleted"])?;
+    owner_and_child(&world, "orphan")?;
+    world.says("kubectl get configmap child -o 'jsonpath={.metadata.ownerReferences}'", "")?;
+    world.ok("kubectl delete configmap child")?;
+    owner_and_child(&world, "foreground")?;
+    world.says("kubectl get configmap child --ignore-not-found", "")?;
+    owner_and_child(&world, "background")?;
+    world.ok("kubectl wait --for=delete configmap/child --timeout=40s")?;
     world.says(
         "kubectl create namespace gone && kubectl delete namespace gone --timeout=40s",
         "namespace/gone created\nnamespace \"gone\" deleted",
     )?;
     world.node.assert_no_pod_residue()?;
     world.down()
+}
+
+/// Makes a config map that another owns, and deletes the owner in this way.
+fn owner_and_child(world: &World, cascade: &str) -> Result<()> {
+    let uid = world.ok("kubectl create configmap owner -o 'jsonpath={.metadata.uid}'")?;
+    let owner = format!(
+        "{{apiVersion: v1, kind: ConfigMap, name: owner, uid: {}, blockOwnerDeletion: true}}",
+        uid.trim()
+    );
+    world.apply(&format!(
+        "{{apiVersion: v1, kind: ConfigMap, metadata: {{name: child, ownerReferences: [{owner}]}}}}"
+    ))?;
+    let words = "configmap \"owner\" deleted from default namespace";
+    world.says(&format!("kubectl delete configmap owner --cascade={cascade} --timeout=40s"), words)
 }

@@ -1,0 +1,236 @@
+//! Garbage: what nobody owns any more is deleted, and owners that wait for their dependents are let go.
+//!
+//! One task watches the metadata of every resource that can be listed, watched and deleted, and keeps a graph of who owns
+//! whom. Each change names the objects to look at; a task per object asks the API server how things stand and does what
+//! is due. An owner that no watch has shown counts as gone only when the server says so. Resources are looked up once, at
+//! the start.
+
+mod act;
+mod graph;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::{self, BoxStream, SelectAll};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
+use kube::api::{Api, DynamicObject, PartialObjectMeta};
+use kube::discovery::{ApiCapabilities, ApiGroup, Discovery, verbs};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use self::act::{Job, Resource, Resources};
+use self::graph::{Graph, Object, Owner, Place, Waits};
+use crate::Config;
+use crate::watching::interrupted;
+
+/// Objects looked at at the same time.
+const AT_ONCE: usize = 8;
+/// What failed is tried again after this.
+const RETRY: Duration = Duration::from_millis(500);
+
+type Change = (usize, watcher::Result<Event<PartialObjectMeta<DynamicObject>>>);
+
+struct State {
+    client: Client,
+    resources: Arc<Resources>,
+    graph: Graph,
+    /// Objects of the lists under way, by resource.
+    listed: HashMap<usize, HashSet<String>>,
+    /// Resources that have not been seen whole yet; nothing is done before.
+    unsynced: HashSet<usize>,
+    /// Objects to be looked at.
+    due: HashSet<String>,
+    /// Objects that are being looked at.
+    busy: HashSet<String>,
+    /// The lookers; each ends with its object and whether that must be looked at again.
+    tasks: JoinSet<(String, bool)>,
+}
+
+/// Runs until `shutdown`.
+pub(crate) async fn run(config: Config, shutdown: CancellationToken) {
+    let begin = async {
+        // No pod waits for it, so it keeps out of the way while a node starts.
+        tokio::time::sleep(config.garbage_delay).await;
+        discover(&config.client).await
+    };
+    let resources = tokio::select! {
+        () = shutdown.cancelled() => return,
+        resources = begin => resources,
+    };
+    let mut changes: SelectAll<BoxStream<'static, Change>> = stream::select_all(
+        resources.0.iter().enumerate().map(|(at, resource)| watch(&config.client, at, resource)),
+    );
+    let mut state = State {
+        client: config.client.clone(),
+        unsynced: (0..resources.0.len()).collect(),
+        resources: Arc::new(resources),
+        graph: Graph::default(),
+        listed: HashMap::new(),
+        due: HashSet::new(),
+        busy: HashSet::new(),
+        tasks: JoinSet::new(),
+    };
+    loop {
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => break,
+            Some(done) = state.tasks.join_next() => state.done(done),
+            Some((at, change)) = changes.next() => state.change(at, change),
+        }
+        state.begin_due();
+    }
+    while state.tasks.join_next().await.is_some() {}
+}
+
+/// All resources whose objects can have owners; asks until it is answered.
+async fn discover(client: &Client) -> Resources {
+    loop {
+        let found = match Discovery::new(client.clone()).run_aggregated().await {
+            Ok(found) => Ok(found),
+            Err(_) => Discovery::new(client.clone()).run().await,
+        };
+        match found {
+            Ok(found) => {
+                let collected = |caps: &ApiCapabilities| {
+                    [verbs::LIST, verbs::WATCH, verbs::DELETE]
+                        .iter()
+                        .all(|verb| caps.supports_operation(verb))
+                };
+                let all = found.groups().flat_map(ApiGroup::recommended_resources);
+                // Events are many and own nothing; they go by themselves.
+                let wanted = all.filter(|(api, caps)| collected(caps) && api.plural != "events");
+                return Resources(wanted.map(|(api, caps)| Resource { api, scope: caps.scope }).collect());
+            }
+            Err(error) => {
+                tracing::warn!(%error, "resources not discovered; will retry");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+fn watch(client: &Client, at: usize, resource: &Resource) -> BoxStream<'static, Change> {
+    let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource.api);
+    let events = watcher(api, watcher::Config::default()).default_backoff();
+    events.map(move |event| (at, event)).boxed()
+}
+
+/// What a terminating object waits for.
+fn waits_of(metadata: &ObjectMeta) -> Option<Waits> {
+    let finalizers = metadata.finalizers.as_deref().unwrap_or_default();
+    [Waits::Foreground, Waits::Orphan]
+        .into_iter()
+        .find(|waits| finalizers.iter().any(|name| name == waits.finalizer()))
+}
+
+/// What the graph keeps of an object.
+fn object_of(metadata: &ObjectMeta, place: Place) -> Object {
+    let owners = metadata.owner_references.iter().flatten().map(|owner| Owner {
+        uid: owner.uid.clone(),
+        api_version: owner.api_version.clone(),
+        kind: owner.kind.clone(),
+        name: owner.name.clone(),
+        blocks: owner.block_owner_deletion.unwrap_or(false),
+    });
+    Object {
+        place,
+        owners: owners.collect(),
+        deleting: metadata.deletion_timestamp.is_some(),
+        waits: waits_of(metadata),
+    }
+}
+
+impl State {
+    fn change(&mut self, at: usize, change: watcher::Result<Event<PartialObjectMeta<DynamicObject>>>) {
+        match change {
+            Ok(Event::Apply(object)) => self.seen(at, object.metadata),
+            Ok(Event::InitApply(object)) => {
+                self.listed.entry(at).or_default().extend(object.metadata.uid.clone());
+                self.seen(at, object.metadata);
+            }
+            Ok(Event::Delete(object)) => self.gone(&object.metadata.uid.unwrap_or_default()),
+            Ok(Event::Init) => drop(self.listed.remove(&at)),
+            Ok(Event::InitDone) => {
+                let listed = self.listed.remove(&at).unwrap_or_default();
+                let known: Vec<String> = self.graph.of_resource(at).map(str::to_owned).collect();
+                for uid in known.iter().filter(|uid| !listed.contains(*uid)) {
+                    self.gone(uid);
+                }
+                self.unsynced.remove(&at);
+            }
+            Err(error) => interrupted(&self.resources.0[at].api.plural, &error),
+        }
+    }
+
+    fn seen(&mut self, at: usize, metadata: ObjectMeta) {
+        let Some(uid) = metadata.uid.clone() else { return };
+        let place = Place {
+            resource: at,
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+        };
+        let look = self.graph.seen(&uid, object_of(&metadata, place));
+        self.due.extend(look);
+    }
+
+    fn gone(&mut self, uid: &str) {
+        let look = self.graph.gone(uid);
+        self.due.extend(look);
+    }
+
+    fn done(&mut self, done: Result<(String, bool), tokio::task::JoinError>) {
+        match done {
+            Ok((uid, again)) => {
+                self.busy.remove(&uid);
+                if again {
+                    self.due.insert(uid);
+                }
+            }
+            Err(error) => tracing::error!(%error, "looking at an object panicked"),
+        }
+    }
+
+    /// Starts what is due, as far as there is room.
+    fn begin_due(&mut self) {
+        if !self.unsynced.is_empty() {
+            return;
+        }
+        while self.busy.len() < AT_ONCE {
+            let Some(uid) = self.due.iter().find(|uid| !self.busy.contains(*uid)).cloned() else { return };
+            self.due.remove(&uid);
+            let Some(job) = self.job(&uid) else { continue };
+            self.busy.insert(uid);
+            let (client, resources) = (self.client.clone(), self.resources.clone());
+            self.tasks.spawn(async move {
+                let done = act::act(&client, &resources, &job).await;
+                if let Err(error) = &done {
+                    tracing::debug!(name = job.object.place.name, %error, "not collected yet; will retry");
+                    tokio::time::sleep(RETRY).await;
+                }
+                (job.uid, done.is_err())
+            });
+        }
+    }
+
+    /// What is known about an object that something may have to be done about.
+    fn job(&self, uid: &str) -> Option<Job> {
+        let object = self.graph.get(uid)?.clone();
+        if object.owners.is_empty() && !(object.deleting && object.waits.is_some()) {
+            return None;
+        }
+        let standing = |owner: &Owner| Some((owner.uid.clone(), self.graph.standing(&owner.uid)?));
+        let dependents = self.graph.dependents_of(uid).filter_map(|dependent| self.graph.get(dependent));
+        Some(Job {
+            uid: uid.to_owned(),
+            standings: object.owners.iter().filter_map(standing).collect(),
+            dependents: dependents.map(|dependent| dependent.place.clone()).collect(),
+            is_blocked: self.graph.is_blocked(uid),
+            object,
+        })
+    }
+}

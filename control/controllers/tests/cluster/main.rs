@@ -1,0 +1,7 @@
+//! The controllers against the real API server, in process.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod garbage;
+mod life;
+mod support;

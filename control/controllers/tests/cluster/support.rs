@@ -1,0 +1,114 @@
+//! An API server and the controllers in one process, and how to ask them.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::{Client, Resource};
+use podwire_apiserver::{Config as ServerConfig, Identity};
+use podwire_controllers::Config;
+use podwire_store::{Embedded, EmbeddedConfig};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const CA: &str = "-----BEGIN CERTIFICATE-----\nnot a real one\n-----END CERTIFICATE-----\n";
+
+/// An API server and the controllers, which live as long as the test.
+pub(crate) struct Cluster {
+    client: Client,
+    shutdown: CancellationToken,
+    tasks: JoinSet<()>,
+    store: Embedded,
+    _dir: tempfile::TempDir,
+}
+
+impl Cluster {
+    pub(crate) async fn start(change: impl FnOnce(&mut Config)) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = EmbeddedConfig::new(dir.path().join("store")).open().unwrap();
+        let listen = "127.0.0.1:0".parse().unwrap();
+        let server =
+            ServerConfig::new(Arc::new(store.clone()), dir.path().join("pki"), listen).build().await.unwrap();
+        let client = Client::new(server.client(Identity::admin()), "default");
+        let mut config =
+            Config::new(Client::new(server.client(Identity::controller_manager()), "default"), CA);
+        change(&mut config);
+        let shutdown = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(server.run(shutdown.clone()));
+        tasks.spawn(config.build().await.unwrap().run(shutdown.clone()));
+        Self { client, shutdown, tasks, store, _dir: dir }
+    }
+
+    pub(crate) async fn stop(mut self) {
+        self.shutdown.cancel();
+        tokio::time::timeout(DEADLINE, async { while self.tasks.join_next().await.is_some() {} })
+            .await
+            .expect("all participants come to rest");
+        self.store.close().await;
+    }
+
+    pub(crate) fn within<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    pub(crate) fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
+        Api::all(self.client.clone())
+    }
+
+    pub(crate) async fn namespace(&self, name: &str) {
+        create(&self.all::<Namespace>(), json!({"metadata": {"name": name}})).await;
+        until(&self.within::<ServiceAccount>(name), "default", |found| found.is_some()).await;
+    }
+
+    pub(crate) async fn node(&self, name: &str) {
+        let nodes = self.all::<Node>();
+        create(&nodes, json!({"metadata": {"name": name}})).await;
+        self.ready(name, "True").await;
+    }
+
+    pub(crate) async fn ready(&self, name: &str, status: &str) {
+        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let conditions = json!([{"type": "Ready", "status": status, "lastHeartbeatTime": now}]);
+        let patch = Patch::Strategic(json!({"status": {"conditions": conditions}}));
+        self.all::<Node>().patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    pub(crate) async fn pod(&self, namespace: &str, name: &str, spec: Value) {
+        let mut spec = spec;
+        spec["containers"] = json!([{"name": "c", "image": "i"}]);
+        create(&self.within::<Pod>(namespace), json!({"metadata": {"name": name}, "spec": spec})).await;
+    }
+}
+
+pub(crate) async fn create<K>(api: &Api<K>, object: Value) -> K
+where
+    K: Clone + DeserializeOwned + Debug + Serialize,
+{
+    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap()
+}
+
+/// Asks again and again until the object (or its absence) satisfies `wanted`.
+pub(crate) async fn until<K>(api: &Api<K>, name: &str, wanted: impl Fn(Option<&K>) -> bool) -> Option<K>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let begun = Instant::now();
+    loop {
+        let found = api.get_opt(name).await.unwrap();
+        if wanted(found.as_ref()) {
+            return found;
+        }
+        assert!(begun.elapsed() < DEADLINE, "not in time: {found:#?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
