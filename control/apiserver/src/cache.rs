@@ -17,8 +17,8 @@ use podwire_store::{Event, Revision, Store, StoreError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use entry::json_frame;
 pub(crate) use entry::{Change, ChangeKind, Entry};
+pub(crate) use entry::{json_frame, partial_frame};
 pub(crate) use resource::{ResourceCache, Scope};
 
 use crate::status::{ApiError, Result};

@@ -100,6 +100,31 @@ pub(crate) fn write_object(out: &mut BytesMut, kind: &Kind, revision: u64, tail:
     write_version(out, revision, tail);
 }
 
+/// Writes an object's metadata alone, as `PartialObjectMetadata`.
+pub(crate) fn write_partial(out: &mut BytesMut, revision: u64, tail: &[u8]) {
+    out.extend_from_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",");
+    out.extend_from_slice(&OPENING[1..]);
+    write_version(out, revision, &tail[..metadata_end(tail)]);
+    out.extend_from_slice(b"}");
+}
+
+/// Where the metadata ends that a tail begins with, its closing brace included.
+fn metadata_end(tail: &[u8]) -> usize {
+    let (mut depth, mut in_text, mut at) = (1, false, 0);
+    while at < tail.len() && depth > 0 {
+        match (in_text, tail[at]) {
+            // What follows is part of the text, whatever it is.
+            (true, b'\\') => at += 1,
+            (_, b'"') => in_text = !in_text,
+            (false, b'{') => depth += 1,
+            (false, b'}') => depth -= 1,
+            _ => {}
+        }
+        at += 1;
+    }
+    at.min(tail.len())
+}
+
 fn write_version(out: &mut BytesMut, revision: u64, tail: &[u8]) {
     out.extend_from_slice(b"\"resourceVersion\":\"");
     out.extend_from_slice(revision.to_string().as_bytes());
@@ -129,6 +154,22 @@ mod tests {
 
     fn stored(object: &Value, revision: u64) -> KeyValue {
         KeyValue { key: "/k".into(), value: encode(object), create_revision: 1, mod_revision: revision }
+    }
+
+    #[test]
+    fn metadata_is_cut_out_whatever_is_in_it() {
+        let hard =
+            json!({"name": "x", "annotations": {"a{": "}\"}\\", "b\\": "{[", "c": "\\\""}, "labels": {}});
+        for metadata in [json!({}), json!({"name": "x"}), hard] {
+            let object = json!({"metadata": metadata, "data": {"metadata": "}"}, "spec": {"a": {}}});
+            let kv = stored(&object, 42);
+            let mut out = BytesMut::new();
+            write_partial(&mut out, kv.mod_revision, &tail(&kv).unwrap());
+            let read: Value = serde_json::from_slice(&out).unwrap();
+            let mut wanted = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata});
+            wanted["metadata"]["resourceVersion"] = "42".into();
+            assert_eq!(read, wanted);
+        }
     }
 
     #[test]

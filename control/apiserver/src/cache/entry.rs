@@ -178,11 +178,20 @@ impl Change {
 
 /// One line of a JSON watch stream.
 pub(crate) fn json_frame(kind: &Kind, event: &str, revision: u64, tail: &[u8]) -> Bytes {
-    let mut out = BytesMut::with_capacity(tail.len() + 128);
+    line(event, tail.len(), |out| codec::write_object(out, kind, revision, tail))
+}
+
+/// The same for a watch of metadata alone.
+pub(crate) fn partial_frame(event: &str, revision: u64, tail: &[u8]) -> Bytes {
+    line(event, tail.len(), |out| codec::write_partial(out, revision, tail))
+}
+
+fn line(event: &str, length: usize, write: impl FnOnce(&mut BytesMut)) -> Bytes {
+    let mut out = BytesMut::with_capacity(length + 128);
     out.extend_from_slice(b"{\"type\":\"");
     out.extend_from_slice(event.as_bytes());
     out.extend_from_slice(b"\",\"object\":");
-    codec::write_object(&mut out, kind, revision, tail);
+    write(&mut out);
     out.extend_from_slice(b"}\n");
     out.freeze()
 }

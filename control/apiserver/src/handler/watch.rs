@@ -20,7 +20,7 @@ use super::list::{self, Selection};
 use super::{Call, page, render};
 use crate::arrows;
 use crate::body::Response;
-use crate::cache::{Change, ChangeKind, Entry, ResourceCache, json_frame};
+use crate::cache::{Change, ChangeKind, Entry, ResourceCache, json_frame, partial_frame};
 use crate::core::{self, Core};
 use crate::negotiate::{Encoding, Representation, Shape};
 use crate::status::{ApiError, Result};
@@ -246,14 +246,19 @@ impl Watcher {
         }
     }
 
-    /// One event; plain JSON of a change is shared with all other watchers.
+    /// One event; plain JSON of a change is shared with all other watchers, and none of it is parsed.
     fn event(&mut self, seen: ChangeKind, entry: &Entry, revision: u64, change: Option<&Change>) -> Bytes {
         let kind = self.call_kind;
-        if self.rep.shape == Shape::Object && !core::is_converted(kind) {
-            match (self.rep.encoding, change) {
-                (Encoding::Json, Some(change)) => return change.frame(kind, seen),
-                (Encoding::Json, None) => return json_frame(kind, seen.as_str(), revision, &entry.tail),
-                (Encoding::Protobuf, Some(change)) => return change.binary_frame(kind, seen),
+        if !core::is_converted(kind) {
+            match (self.rep.shape, self.rep.encoding, change) {
+                (Shape::Object, Encoding::Json, Some(change)) => return change.frame(kind, seen),
+                (Shape::Object, Encoding::Json, None) => {
+                    return json_frame(kind, seen.as_str(), revision, &entry.tail);
+                }
+                (Shape::Object, Encoding::Protobuf, Some(change)) => return change.binary_frame(kind, seen),
+                (Shape::Partial, Encoding::Json, _) => {
+                    return partial_frame(seen.as_str(), revision, &entry.tail);
+                }
                 _ => {}
             }
         }
