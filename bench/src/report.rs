@@ -36,12 +36,12 @@ impl Row {
         Row { better: Better::More, ..Row::new(what, unit, ours, upstream, target) }
     }
 
-    /// How many times better than upstream.
+    /// How many times better than upstream; of a difference that is lost in the noise nothing can be said.
     fn ratio(&self) -> Option<f64> {
-        let upstream = self.upstream?;
+        let upstream = self.upstream.filter(|upstream| *upstream > 0.0 && self.ours > 0.0)?;
         Some(match self.better {
-            Better::Less => upstream / self.ours.max(1e-9),
-            Better::More => self.ours / upstream.max(1e-9),
+            Better::Less => upstream / self.ours,
+            Better::More => self.ours / upstream,
         })
     }
 
