@@ -361,6 +361,7 @@ impl Networks {
         let keep = &keep()?;
         let kept = |id: &str, ifname: &str| keep.iter().any(|a| a.container_id == id && a.ifname == ifname);
         let mut first = None;
+        let torn = self.journal.torn()?;
         for entry in self.journal.all()? {
             if !kept(&entry.attachment.container_id, &entry.attachment.ifname)
                 && let Err(error) = self.remove(&entry)
@@ -376,7 +377,7 @@ impl Networks {
                 first.get_or_insert(error);
             }
         }
-        if let Err(error) = self.cache.sweep_torn() {
+        if let Err(error) = self.cache.sweep_torn(&torn) {
             first.get_or_insert(error);
         }
         match self.current() {

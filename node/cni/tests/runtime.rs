@@ -327,8 +327,15 @@ fn gc_removes_results_that_a_power_cut_tore_and_no_others() {
     on_a_node(|dir| {
         let networks = networks(dir);
         let results = dir.join("cache/results");
-        // Torn by the power cut; being written by another runtime; not ours to understand.
-        let files = [("pods-torn-eth0", ""), ("pods-fresh-eth0", ""), ("pods-other-eth0", "{}")];
+        // Torn by the power cut; so with its journal, a moment before the boot; being written by another runtime; not ours
+        // to understand.
+        let files = [
+            ("pods-torn-eth0", ""),
+            ("pods-cut-eth0", ""),
+            ("pods-fresh-eth0", ""),
+            ("pods-other-eth0", "{}"),
+        ];
+        std::fs::write(dir.join("state/attachments/cut@eth0"), "").expect("write");
         for (name, text) in files {
             std::fs::write(results.join(name), text).expect("write");
         }

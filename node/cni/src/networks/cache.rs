@@ -134,15 +134,20 @@ impl Cache {
         Ok(())
     }
 
-    /// Removes results of an earlier boot that cannot be read: a power cut leaves files without their content.
-    pub(crate) fn sweep_torn(&self) -> Result<(), Error> {
-        let Some(booted) = boot_time() else { return Ok(()) };
+    /// Removes results that cannot be read, as a power cut leaves files without their content: those of an earlier boot,
+    /// and those of `attachments` whenever they are from.
+    pub(crate) fn sweep_torn(&self, attachments: &[(String, String)]) -> Result<(), Error> {
+        let booted = boot_time();
         for entry in std::fs::read_dir(&self.dir).map_err(failed("list", &self.dir))?.filter_map(Result::ok) {
             let path = entry.path();
-            let old = entry.metadata().is_ok_and(|meta| meta.is_file() && meta.mtime() < booted);
+            let Ok(meta) = entry.metadata() else { continue };
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let named = attachments.iter().any(|(id, ifname)| name.ends_with(&format!("-{id}-{ifname}")));
+            // Clocks are read in whole seconds, and a small machine boots in one; nobody writes results in the first.
+            let old = booted.is_some_and(|booted| meta.mtime() <= booted + 1);
             let whole =
                 || std::fs::read(&path).is_ok_and(|bytes| serde_json::from_slice::<Value>(&bytes).is_ok());
-            if old && !whole() {
+            if meta.is_file() && (old || named) && !whole() {
                 tracing::info!(file = %path.display(), "removed a result that a power cut tore");
                 std::fs::remove_file(&path).map_err(failed("remove", &path))?;
             }

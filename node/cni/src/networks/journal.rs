@@ -174,6 +174,20 @@ impl Journal {
         Ok(entry)
     }
 
+    /// The attachments, container and interface, whose file never got a whole header.
+    pub(crate) fn torn(&self) -> Result<Vec<(String, String)>, Error> {
+        let mut found = Vec::new();
+        for item in std::fs::read_dir(&self.dir).map_err(failed("list", &self.dir))?.filter_map(Result::ok) {
+            let is_torn = std::fs::read(item.path())
+                .is_ok_and(|bytes| parse(&String::from_utf8_lossy(&bytes)).is_none());
+            let name = item.file_name().to_string_lossy().into_owned();
+            if let (true, Some((container, ifname))) = (is_torn, name.rsplit_once('@')) {
+                found.push((container.to_owned(), ifname.to_owned()));
+            }
+        }
+        Ok(found)
+    }
+
     /// Everything known.
     pub(crate) fn all(&self) -> Result<Vec<Entry>, Error> {
         let mut found = Vec::new();
