@@ -47,8 +47,10 @@ struct State {
     due: HashSet<String>,
     /// Objects that are being looked at.
     busy: HashSet<String>,
-    /// The lookers; each ends with its object and whether that must be looked at again.
+    /// The lookers; each ends with its object and whether that failed.
     tasks: JoinSet<(String, bool)>,
+    /// Objects that failed wait here, so that they keep nobody else from their turn.
+    waiting: JoinSet<String>,
 }
 
 /// Runs until `shutdown`.
@@ -74,12 +76,14 @@ pub(crate) async fn run(config: Config, shutdown: CancellationToken) {
         due: HashSet::new(),
         busy: HashSet::new(),
         tasks: JoinSet::new(),
+        waiting: JoinSet::new(),
     };
     loop {
         tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
             Some(done) = state.tasks.join_next() => state.done(done),
+            Some(Ok(uid)) = state.waiting.join_next() => drop(state.due.insert(uid)),
             Some((at, change)) = changes.next() => state.change(at, change),
         }
         state.begin_due();
@@ -185,10 +189,13 @@ impl State {
 
     fn done(&mut self, done: Result<(String, bool), tokio::task::JoinError>) {
         match done {
-            Ok((uid, again)) => {
+            Ok((uid, failed)) => {
                 self.busy.remove(&uid);
-                if again {
-                    self.due.insert(uid);
+                if failed {
+                    self.waiting.spawn(async move {
+                        tokio::time::sleep(RETRY).await;
+                        uid
+                    });
                 }
             }
             Err(error) => tracing::error!(%error, "looking at an object panicked"),
@@ -210,7 +217,6 @@ impl State {
                 let done = act::act(&client, &resources, &job).await;
                 if let Err(error) = &done {
                     tracing::debug!(name = job.object.place.name, %error, "not collected yet; will retry");
-                    tokio::time::sleep(RETRY).await;
                 }
                 (job.uid, done.is_err())
             });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret, ServiceAccount};
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
@@ -117,5 +117,32 @@ async fn orphans_stay_and_know_no_owner() {
     gone(&maps, "owner").await;
     let child = maps.get("child").await.unwrap();
     assert_eq!((owners(Some(&child)), is_deleting(Some(&child))), (vec![], false));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_may_not_be_deleted_stays_and_the_rest_goes() {
+    let cluster = start().await;
+    let maps = cluster.within::<ConfigMap>("default");
+    let owner = create(&maps, map("owner", &[])).await;
+    // An owner of another uid is no owner, but these namespaces may not go.
+    let names = ["default", "kube-system", "kube-public"];
+    let mut ghost = owned_by(&owner);
+    ghost["uid"] = "11111111-2222-3333-4444-555555555555".into();
+    ghost["kind"] = "Node".into();
+    let orphaned = Patch::Merge(json!({"metadata": {"ownerReferences": [ghost]}}));
+    for name in names {
+        cluster.all::<Namespace>().patch(name, &PatchParams::default(), &orphaned).await.unwrap();
+    }
+    for number in 0..20 {
+        create(&maps, map(&format!("child-{number}"), &[owned_by(&owner)])).await;
+    }
+    maps.delete("owner", &DeleteParams::background()).await.unwrap();
+    for number in 0..20 {
+        gone(&maps, &format!("child-{number}")).await;
+    }
+    for name in names {
+        assert!(cluster.all::<Namespace>().get(name).await.unwrap().metadata.deletion_timestamp.is_none());
+    }
     cluster.stop().await;
 }
