@@ -56,6 +56,9 @@ impl Server {
             .arg("apiserver")
             .arg("--data-dir")
             .arg(&data)
+            // It is killed in the end, and what it leaves goes with the folder.
+            .arg("--trace-dir")
+            .arg(folder.path().join("trace"))
             .arg(format!("--secure-port={PORT}"))
             .stdout(Stdio::piped())
             .stderr(fs::File::create(folder.path().join("log"))?)

@@ -101,12 +101,26 @@ impl Drop for CdiFile {
     }
 }
 
+/// A control group that a plugin moves a container below. Runtimes make it and leave it; it is removed when dropped.
+struct Group(String);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let mount = Path::new("/sys/fs/cgroup");
+        let hierarchies = fs::read_dir(mount).into_iter().flatten().flatten().map(|entry| entry.path());
+        for hierarchy in hierarchies.chain([mount.to_owned()]) {
+            // Ignored: not every hierarchy has it, and nothing more can be done in drop.
+            fs::remove_dir(hierarchy.join(&self.0)).ok();
+        }
+    }
+}
+
 /// Makes a pod with one container per kind and looks at each.
 pub async fn gather(client: &Client, plugin: &GoPlugin, folder: &Path) -> Result<Report> {
     let vendor = format!("podwire-twins-{}.test", std::process::id());
     let _cdi = CdiFile::write(&vendor)?;
-    let (hooks, group) = (folder.join("hooks"), format!("/podwire-twins-{}/moved", std::process::id()));
-    let hooks = hooks.display().to_string();
+    let parent = Group(format!("podwire-twins-{}", std::process::id()));
+    let (hooks, group) = (folder.join("hooks").display().to_string(), format!("/{}/moved", parent.0));
     ip(&["link", "add", "twindev0", "type", "veth", "peer", "name", "twindev1"])?;
     let other = Elsewhere::begin()?;
     let uts = format!("/proc/{}/ns/uts", other.0.id());
