@@ -4,6 +4,8 @@
 #![allow(unsafe_code)]
 
 pub mod background;
+pub mod beneath;
+pub mod boot;
 pub mod cgroup;
 pub mod mount;
 pub mod namespaces;

@@ -3,6 +3,7 @@
 //! Definitions are in `proto/` (names and numbers are facts of the wire), generated code in `src/gen/`,
 //! committed so that no `protoc` is needed to build; a test regenerates and compares.
 
+pub mod accept;
 pub mod unix;
 
 /// The Container Runtime Interface, v1.

@@ -148,13 +148,7 @@ impl ApiServer {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => break,
-                accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) => self.take(stream, drain.clone()),
-                    Err(error) => {
-                        tracing::warn!(%error, "a connection could not be accepted; going on");
-                        tokio::time::sleep(Duration::from_millis(50)).await;
-                    }
-                },
+                stream = podwire_wire::accept::next(&self.listener, "API server") => self.take(stream, drain.clone()),
                 _ = renewals.tick() => if let Err(error) = self.renew() {
                     tracing::error!(error = %crate::error_chain(&error), "certificates were not renewed; trying again later");
                 },

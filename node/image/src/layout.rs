@@ -52,8 +52,7 @@ impl Layout {
         check_format(&root.join("format"))?;
         sweep_sessions(&root.join("tmp"))?;
         let (session, lock) = new_session(&root.join("tmp"))?;
-        let boot_file = Path::new("/proc/sys/kernel/random/boot_id");
-        let boot = fs::read_to_string(boot_file).at("read", boot_file)?.trim().to_owned();
+        let boot = podwire_linux::boot::id().at("read the id of this boot for", root)?;
         Ok(Self { root: root.to_owned(), session, _session_lock: lock, counter: AtomicU64::new(0), boot })
     }
 

@@ -67,17 +67,9 @@ pub(crate) async fn run(
 ) {
     let acceptor = TlsAcceptor::from(tls);
     loop {
-        let accepted = tokio::select! {
+        let socket = tokio::select! {
             () = shutdown.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        let socket = match accepted {
-            Ok((socket, _)) => socket,
-            Err(error) => {
-                tracing::warn!(error = %error, "connection not accepted; will go on");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
+            socket = podwire_wire::accept::next(&listener, "kubelet's server") => socket,
         };
         let (node, acceptor, shutdown) = (node.clone(), acceptor.clone(), shutdown.clone());
         node.tasks.clone().spawn(async move {

@@ -193,21 +193,15 @@ impl Adaptation {
         loop {
             let accepted = async {
                 match &self.listener {
-                    Some(listener) => listener.accept().await,
+                    Some(listener) => podwire_wire::accept::next(listener, "NRI socket").await,
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => break,
-                accepted = accepted => match accepted {
-                    // Every connection registers on its own: one that never does holds nobody up.
-                    Ok((stream, _)) => session::begin(&context, stream, None),
-                    Err(error) => {
-                        tracing::warn!(%error, "an NRI plugin could not connect; going on");
-                        tokio::time::sleep(Duration::from_millis(50)).await;
-                    }
-                }
+                // Every connection registers on its own: one that never does holds nobody up.
+                stream = accepted => session::begin(&context, stream, None),
             }
         }
         self.shutdown.cancel();

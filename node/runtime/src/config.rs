@@ -109,7 +109,7 @@ impl Config {
         let plugins = nri.listen().map_err(|error| Error::Plugins { source: error.into() })?;
         let listener = podwire_wire::unix::listen(&self.listen).map_err(|source| Error::Listen { source })?;
         let path = self.run_dir.join("journal");
-        let opened = host::boot_id().and_then(|boot| Journal::open(&path, &boot));
+        let opened = podwire_linux::boot::id().and_then(|boot| Journal::open(&path, &boot));
         let Opened { journal, contents, stale } = opened.map_err(|source| Error::Journal { path, source })?;
         let images = self.images.open().map_err(|error| Error::Images { source: error.into() })?;
         let networks = self.cni.open().map_err(|error| Error::Networks { source: error.into() })?;

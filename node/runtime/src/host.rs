@@ -42,11 +42,6 @@ pub(crate) fn fresh_id() -> String {
     })
 }
 
-/// The kernel's name for this boot.
-pub(crate) fn boot_id() -> io::Result<String> {
-    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
-}
-
 /// Looks at the node once.
 pub(crate) fn detect() -> Host {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -20,23 +20,11 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(crate) async fn serve(listener: UnixListener, routes: Routes, shutdown: CancellationToken) {
     let connections = TaskTracker::new();
     loop {
-        let accepted = tokio::select! {
+        let stream = tokio::select! {
             () = shutdown.cancelled() => break,
-            accepted = listener.accept() => accepted,
+            stream = podwire_wire::accept::next(&listener, "CRI socket") => stream,
         };
-        match accepted {
-            Ok((stream, _)) => {
-                connections.spawn(converse(stream, routes.clone(), shutdown.clone()));
-            }
-            Err(error) => {
-                // Out of descriptors, most likely: others may give some back.
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "connection to the CRI socket not accepted"
-                );
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        }
+        connections.spawn(converse(stream, routes.clone(), shutdown.clone()));
     }
     connections.close();
     connections.wait().await;

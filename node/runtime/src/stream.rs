@@ -135,24 +135,16 @@ impl StreamServer {
     pub async fn run(self, shutdown: CancellationToken) {
         let inner = &self.inner;
         loop {
-            let accepted = tokio::select! {
+            let socket = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => break,
-                accepted = inner.listener.accept() => accepted,
+                socket = podwire_wire::accept::next(&inner.listener, "streaming server") => socket,
             };
-            match accepted {
-                Ok((socket, _)) => {
-                    // Ignored: a socket that cannot be tuned is only slower.
-                    socket.set_nodelay(true).ok();
-                    let server = self.clone();
-                    let shutdown = shutdown.clone();
-                    inner.tracker.spawn(async move { server.connection(socket, shutdown).await });
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "streaming connection not accepted; will go on");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            }
+            // Ignored: a socket that cannot be tuned is only slower.
+            socket.set_nodelay(true).ok();
+            let server = self.clone();
+            let shutdown = shutdown.clone();
+            inner.tracker.spawn(async move { server.connection(socket, shutdown).await });
         }
         inner.tracker.close();
         inner.tracker.wait().await;

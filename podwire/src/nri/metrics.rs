@@ -24,12 +24,11 @@ impl Metrics {
         let Some(Metrics(listener)) = page else { return };
         let tasks = TaskTracker::new();
         loop {
-            let accepted = tokio::select! {
+            let stream = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => break,
-                accepted = listener.accept() => accepted,
+                stream = podwire_wire::accept::next(&listener, "NRI metrics") => stream,
             };
-            let Ok((stream, _)) = accepted else { continue };
             let (nri, shutdown) = (nri.clone(), shutdown.clone());
             tasks.spawn(async move {
                 let answer = service_fn(move |request| {

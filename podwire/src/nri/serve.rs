@@ -37,7 +37,7 @@ pub async fn serve(path: PathBuf, nri: Nri, shutdown: CancellationToken) {
         tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
-            accepted = listener.accept() => if let Ok((stream, _)) = accepted {
+            stream = podwire_wire::accept::next(&listener, "NRI log socket") => {
                 let (nri, shutdown) = (nri.clone(), shutdown.clone());
                 tasks.spawn(async move {
                     tokio::select! {

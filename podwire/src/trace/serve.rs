@@ -28,21 +28,19 @@ pub async fn serve(folder: PathBuf, ring: Ring, shutdown: CancellationToken) -> 
     let listener: UnixListener = podwire_wire::unix::listen(&path)?;
     let mut readers = JoinSet::new();
     loop {
-        let accepted = tokio::select! {
+        let mut stream = tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
             Some(_) = readers.join_next() => continue,
-            accepted = listener.accept(), if readers.len() < READERS => accepted,
+            stream = podwire_wire::accept::next(&listener, "trace socket"), if readers.len() < READERS => stream,
         };
-        if let Ok((mut stream, _)) = accepted {
-            let text = dump(&ring)?;
-            readers.spawn(async move {
-                let sent = tokio::time::timeout(PATIENCE, stream.write_all(text.as_bytes())).await;
-                if !matches!(sent, Ok(Ok(()))) {
-                    tracing::debug!("a trace reader went away");
-                }
-            });
-        }
+        let text = dump(&ring)?;
+        readers.spawn(async move {
+            let sent = tokio::time::timeout(PATIENCE, stream.write_all(text.as_bytes())).await;
+            if !matches!(sent, Ok(Ok(()))) {
+                tracing::debug!("a trace reader went away");
+            }
+        });
     }
     // Ignored: the folder may be gone already.
     std::fs::remove_file(path).ok();

@@ -1,9 +1,6 @@
 //! Which boot of the machine this is, and when it began.
 
-use std::path::Path;
 use std::sync::OnceLock;
-
-use super::index::read_small;
 
 /// The identifier of this boot; empty when the kernel tells none.
 pub fn boot_id() -> String {
@@ -13,11 +10,7 @@ pub fn boot_id() -> String {
 /// A process lives in one boot.
 pub(super) fn own_boot() -> &'static str {
     static BOOT: OnceLock<String> = OnceLock::new();
-    BOOT.get_or_init(|| {
-        read_small(Path::new("/proc/sys/kernel/random/boot_id"))
-            .map(|id| id.trim().to_owned())
-            .unwrap_or_default()
-    })
+    BOOT.get_or_init(|| podwire_linux::boot::id().unwrap_or_default())
 }
 
 /// When this boot began, in seconds of the wall clock.

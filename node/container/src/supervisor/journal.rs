@@ -94,10 +94,6 @@ impl Record {
     }
 }
 
-fn boot_id() -> io::Result<String> {
-    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
-}
-
 /// The containers in the text of a journal, as of its last whole line.
 fn replay(text: &str, heading: &str) -> BTreeMap<String, Record> {
     let mut records = BTreeMap::new();
@@ -134,7 +130,7 @@ impl Journal {
     /// Opens the journal of `state_dir` and returns what the last supervisor of this boot left.
     pub(super) fn open(state_dir: &Path) -> io::Result<(Journal, Vec<Record>)> {
         let path = state_dir.join("journal");
-        let heading = format!("{MAGIC} {}", boot_id()?);
+        let heading = format!("{MAGIC} {}", podwire_linux::boot::id()?);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
