@@ -293,6 +293,50 @@ async fn credentials_do_not_follow_a_redirect_to_another_host() {
 }
 
 #[tokio::test]
+async fn only_the_registry_itself_may_ask_for_credentials_and_only_where_nobody_else_reads_them() {
+    let auth = Auth { username: "u".into(), password: "p".into(), ..Auth::default() };
+    let untold = |registry: &Registry| {
+        let state = registry.state.lock().unwrap();
+        assert!(!state.seen.is_empty());
+        assert!(
+            state.seen.iter().all(|(_, _, authorization, _)| authorization.is_none()),
+            "{:?}",
+            state.seen
+        );
+    };
+
+    // A mirror asks: it stands for the registry, it is not the registry.
+    let (dir, registry, built) = (tempfile::tempdir().unwrap(), Registry::start().await, image());
+    let mirror = Registry::start().await;
+    registry.offer("app", "v1", &built);
+    registry.state.lock().unwrap().door = Door::Basic("dTpw");
+    mirror.state.lock().unwrap().door = Door::Basic("dTpw");
+    let host = registry.address.to_string();
+    let mirrors = BTreeMap::from([(host.clone(), vec![format!("http://{}", mirror.address)])]);
+    let behind = store(&dir.path().join("a"), RegistryConfig { mirrors, ..quick() });
+    behind.pull(&format!("{host}/app:v1"), auth.clone(), None).await.unwrap();
+    untold(&mirror);
+
+    // The host that blobs are redirected to asks.
+    let storage = Registry::start().await;
+    storage.offer("app", "v1", &built);
+    storage.state.lock().unwrap().door = Door::Basic("dTpw");
+    registry.state.lock().unwrap().elsewhere = Some(storage.address);
+    let store = store(&dir.path().join("b"), quick());
+    let error = store.pull(&registry.name("app:v1"), auth.clone(), None).await.unwrap_err();
+    assert!(matches!(error, Error::Pull(PullError::Denied { .. })), "{error:?}");
+    untold(&storage);
+
+    // A realm in the clear on another host: the loopback network has many.
+    let listener = tokio::net::TcpListener::bind("127.0.0.2:0").await.unwrap();
+    registry.state.lock().unwrap().door = Door::Realm(listener.local_addr().unwrap());
+    let error = store.pull(&registry.name("app:v1"), auth, None).await.unwrap_err();
+    assert!(podwire_image::chain(&error).contains("where others could read them"), "{error:?}");
+    let touched = tokio::time::timeout(std::time::Duration::ZERO, listener.accept()).await;
+    assert!(touched.is_err(), "nobody may even connect there with credentials");
+}
+
+#[tokio::test]
 async fn certificates_are_checked_unless_the_host_is_declared_insecure() {
     let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -119,7 +119,7 @@ fn from_docker(bytes: &[u8], host: &str) -> Option<Auth> {
         username: found.username,
         password: found.password,
         auth: found.auth,
-        server_address: String::new(),
+        server_address: host.to_owned(),
         identity_token: found.identitytoken,
         registry_token: found.registrytoken,
     })

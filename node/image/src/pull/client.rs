@@ -70,11 +70,11 @@ impl Client {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(Duration::from_secs(10))
             .build(connector);
-        let host = endpoint.namespace.as_deref().unwrap_or(endpoint.authority.as_str());
         let auth = auth.or_docker(config.docker_config.as_deref(), endpoint.authority.as_str());
-        let credentials = match auth.for_host(endpoint.authority.as_str())? {
-            Credentials::Anonymous => auth.for_host(host)?,
-            found => found,
+        let credentials = match endpoint.namespace {
+            // A mirror is another registry: it gets credentials only if they were given for it by name.
+            Some(_) if auth.server_address.is_empty() => Credentials::Anonymous,
+            _ => auth.for_host(endpoint.authority.as_str())?,
         };
         let authorization = match &credentials {
             Credentials::Bearer(token) => Some(bearer(token)?),
@@ -119,7 +119,7 @@ impl Client {
         let uri = self.uri(&ask.path)?;
         let mut asked_for_token = false;
         loop {
-            let response = self.follow(&uri, ask).await?;
+            let (response, answered_by) = self.follow(&uri, ask).await?;
             if response.status() != StatusCode::UNAUTHORIZED {
                 return self.judge(response, ask, &uri).await;
             }
@@ -131,7 +131,8 @@ impl Client {
                 .flat_map(parse_challenges)
                 .collect();
             let reason = reason(response).await;
-            if asked_for_token {
+            // Only the registry itself may ask who we are, not the host that it redirected us to.
+            if asked_for_token || !same_origin(&answered_by, &uri) {
                 return Err(Failure::Final(PullError::Denied { what: ask.what.to_owned(), reason }));
             }
             self.authorize(&challenges, ask.what, reason).await?;
@@ -150,8 +151,8 @@ impl Client {
             .map_err(|_| Failure::Final(PullError::Unexpected { url: text, reason: "not a URL".to_owned() }))
     }
 
-    /// Sends the request and follows redirects; credentials stay with the first host.
-    async fn follow(&self, start: &Uri, ask: &Ask<'_>) -> Result<Response<Incoming>, Failure> {
+    /// Sends the request and follows redirects; credentials stay with the first host. Also says who answered at last.
+    async fn follow(&self, start: &Uri, ask: &Ask<'_>) -> Result<(Response<Incoming>, Uri), Failure> {
         let mut uri = start.clone();
         for _ in 0..MOST_REDIRECTS {
             let mut request = Request::builder().method(Method::GET).uri(&uri).header(USER_AGENT, AGENT);
@@ -161,7 +162,7 @@ impl Client {
             if ask.from > 0 {
                 request = request.header(RANGE, format!("bytes={}-", ask.from));
             }
-            if uri.authority() == start.authority() && uri.scheme() == start.scheme() {
+            if same_origin(&uri, start) {
                 for (name, value) in &self.endpoint.headers {
                     request = request.header(name, value);
                 }
@@ -172,7 +173,7 @@ impl Client {
             }
             let response = self.send(request, &uri, Bytes::new()).await?;
             if !response.status().is_redirection() {
-                return Ok(response);
+                return Ok((response, uri));
             }
             uri = redirected(&uri, &response)?;
         }
@@ -276,6 +277,11 @@ impl Client {
         let bad = |reason: &str| {
             Failure::Final(PullError::Unexpected { url: realm.to_owned(), reason: reason.to_owned() })
         };
+        if self.credentials != Credentials::Anonymous && !may_see_credentials(realm, &self.endpoint) {
+            let reason =
+                format!("the registry asks for credentials at {realm:?}, where others could read them");
+            return Err(Failure::Final(PullError::Denied { what: what.to_owned(), reason }));
+        }
         let (request, uri, body) = if let Credentials::Identity(token) = &self.credentials {
             fields.extend([
                 ("grant_type", "refresh_token"),
@@ -319,6 +325,24 @@ impl Client {
             .or(answer.access_token)
             .filter(|token| !token.is_empty())
             .ok_or_else(|| bad("no token in the answer"))
+    }
+}
+
+fn same_origin(one: &Uri, other: &Uri) -> bool {
+    one.authority() == other.authority() && one.scheme() == other.scheme()
+}
+
+/// A realm may be anywhere (docker.io's is at auth.docker.io), as the registry is trusted with the credentials anyhow; but
+/// what was sealed on the way to the registry must be sealed on the way to the realm. A registry that is spoken to in the
+/// clear, because the user said so, may name a realm in the clear on its own host and nowhere else.
+fn may_see_credentials(realm: &str, endpoint: &Endpoint) -> bool {
+    let Ok(realm) = realm.parse::<Uri>() else { return false };
+    match realm.scheme_str() {
+        Some("https") => true,
+        Some("http") => {
+            endpoint.scheme == http::uri::Scheme::HTTP && realm.host() == Some(endpoint.authority.host())
+        }
+        _ => false,
     }
 }
 

@@ -33,6 +33,8 @@ pub(crate) enum Door {
     Refresh(&'static str),
     /// This very bearer token.
     Bearer(&'static str),
+    /// A token from somebody else's address.
+    Realm(SocketAddr),
 }
 
 /// What goes wrong, by path ending: how often and how.
@@ -256,6 +258,9 @@ fn refuse(door: &Door, authorization: Option<&str>, own: SocketAddr) -> Option<R
         Door::Basic(pair) => (format!("Basic {pair}"), r#"Basic realm="test""#.to_owned()),
         Door::Token(_) | Door::Refresh(_) => ("Bearer good".to_owned(), bearer),
         Door::Bearer(token) => (format!("Bearer {token}"), bearer),
+        Door::Realm(other) => {
+            ("Bearer good".to_owned(), format!(r#"Bearer realm="http://{other}/token",service="test""#))
+        }
     };
     if authorization == Some(&wanted) {
         return None;
