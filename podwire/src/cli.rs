@@ -112,6 +112,9 @@ pub struct UpArgs {
     /// Addresses of the node's pods; a second, IPv6 one makes pods dual stack.
     #[arg(long, value_delimiter = ',', default_value = "10.88.0.0/16")]
     pub pod_cidr: Vec<String>,
+    /// Addresses of all nodes' pods: towards these a pod keeps its own address (default: only its own node's).
+    #[arg(long, value_delimiter = ',')]
+    pub cluster_cidr: Vec<String>,
     /// Addresses of services.
     #[arg(long, default_value = "10.89.0.0/16")]
     pub service_cidr: String,

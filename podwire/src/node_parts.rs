@@ -7,11 +7,15 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use tokio_util::sync::CancellationToken;
 
 use crate::{cli::NodeArgs, instance::Instance};
 
 /// A plugin that does not answer for this long is killed; kubelet gives RunPodSandbox four minutes.
 const PLUGIN_TIMEOUT: Duration = Duration::from_secs(100);
+
+/// How often the host's packet filter is looked at; upstream's kubelet does as often.
+const FORWARDING_LOOK: Duration = Duration::from_secs(60);
 
 /// The image store of an instance.
 pub fn images(instance: &Instance, registry_config: Option<&Path>) -> podwire_image::StoreConfig {
@@ -209,35 +213,68 @@ pub async fn controllers(
 }
 
 /// The network that `up` writes when no configuration is there.
-fn default_network(instance: &Instance, subnets: Vec<ipnet::IpNet>) -> podwire_cni_lib::DefaultNetwork {
+fn default_network(
+    instance: &Instance,
+    subnets: Vec<ipnet::IpNet>,
+    cluster: Vec<ipnet::IpNet>,
+) -> podwire_cni_lib::DefaultNetwork {
     podwire_cni_lib::DefaultNetwork {
         name: instance.network(),
         bridge: instance.bridge(),
         subnets,
         data_dir: instance.data_dir.join("cni/ipam"),
         nft_prefix: instance.network().replace('-', "_"),
-        mtu: None,
+        mtu: podwire_cni_lib::uplink_mtu(),
+        cluster,
     }
 }
 
-/// Writes our own network configuration if the folder has none.
-pub fn write_network(instance: &Instance, folders: &NetworkFolders, pod_cidrs: &[String]) -> Result<()> {
-    let subnets = pod_cidrs
-        .iter()
-        .map(|text| {
-            text.parse::<ipnet::IpNet>()
-                .with_context(|| format!("--pod-cidr: {text:?} is not ADDRESS/LENGTH"))
-        })
-        .collect::<Result<Vec<_>>>()?;
-    let network = default_network(instance, subnets);
+/// Writes our own network configuration if the folder has none; the network.
+pub fn write_network(
+    instance: &Instance,
+    folders: &NetworkFolders,
+    pod_cidrs: &[String],
+    cluster_cidrs: &[String],
+) -> Result<podwire_cni_lib::DefaultNetwork> {
+    let parsed = |flag: &str, texts: &[String]| {
+        let parse = |text: &String| {
+            text.parse::<ipnet::IpNet>().with_context(|| format!("{flag}: {text:?} is not ADDRESS/LENGTH"))
+        };
+        texts.iter().map(parse).collect::<Result<Vec<_>>>()
+    };
+    let cluster = parsed("--cluster-cidr", cluster_cidrs)?;
+    let network = default_network(instance, parsed("--pod-cidr", pod_cidrs)?, cluster);
     podwire_cni_lib::write_default_conflist(&folders.conf_dir, &network)
         .context("write the network configuration")?;
-    Ok(())
+    Ok(network)
+}
+
+/// Keeps the host's packet filter open for our network until `shutdown`: Docker and ufw drop what they do not know, and
+/// may come, or lay their rules anew, at any time.
+pub async fn keep_forwarding_open(network: podwire_cni_lib::DefaultNetwork, shutdown: CancellationToken) {
+    let mut ticks = tokio::time::interval(FORWARDING_LOOK);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        let network = network.clone();
+        match tokio::task::spawn_blocking(move || podwire_cni_lib::open_forwarding(&network)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the host's packet filter may keep pods from the network; will look again"
+            ),
+            Err(error) => tracing::warn!(%error, "the look at the host's packet filter broke off"),
+        }
+    }
 }
 
 /// Takes our own network's bridge and packet-filter tables away.
 pub fn remove_network(instance: &Instance) -> Result<()> {
-    podwire_cni_lib::remove_default_network(&default_network(instance, Vec::new()))
+    podwire_cni_lib::remove_default_network(&default_network(instance, Vec::new(), Vec::new()))
         .context("remove the pod network")
 }
 

@@ -182,6 +182,7 @@ impl World {
             data_dir: at("ipam"),
             nft_prefix: "pwbench".into(),
             mtu: None,
+            cluster: Vec::new(),
         };
         write_default_conflist(&at("net.d"), &network)?;
         let config = RuntimeConfig {

@@ -20,6 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         data_dir: dir.join("ipam"),
         nft_prefix: "latency".into(),
         mtu: None,
+        cluster: Vec::new(),
     };
     write_default_conflist(&dir.join("net.d"), &network)?;
     let networks = RuntimeConfig {

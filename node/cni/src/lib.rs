@@ -15,6 +15,8 @@ pub mod plugins;
 pub mod spec;
 pub mod tool;
 
-pub use networks::default::{DefaultNetwork, remove_default_network, write_default_conflist};
+pub use networks::default::{
+    DefaultNetwork, open_forwarding, remove_default_network, uplink_mtu, write_default_conflist,
+};
 pub use networks::{AddResult, Attachment, Error, Networks, Pending, RuntimeConfig};
 pub use spec::error::CniError;

@@ -29,7 +29,8 @@ pub fn masquerade_comment(network: &str, ifname: &str, container: &str) -> Strin
         hash(network),
         hash(&format!("{ifname}:{container}"))
     );
-    text.truncate(128);
+    // A character of several bytes is cut as a whole.
+    text.truncate(text.floor_char_boundary(128));
     text
 }
 
@@ -63,6 +64,7 @@ mod tests {
 
     #[test]
     fn names_have_the_length_the_kernel_allows() {
+        assert!(masquerade_comment("n", &"é".repeat(200), "c").len() <= 128);
         assert_eq!(chain_name("CNI-", "net", "id").len(), 28);
         assert!(chain_name("CNI-DN-", "net", "id").starts_with("CNI-DN-"));
         assert_eq!(random_veth().len(), 12);

@@ -76,6 +76,7 @@ async fn serve(
         data_dir: dir.join("cni/ipam"),
         nft_prefix: name.replace('-', "_"),
         mtu: None,
+        cluster: Vec::new(),
     };
     podwire_cni_lib::write_default_conflist(&dir.join("cni/net.d"), &network)
         .map_err(|error| text(&error))?;

@@ -72,7 +72,7 @@ pub(crate) fn take(core: &Core, container: &Container) -> Result<(), OpError> {
     for (host, inside) in list {
         let attempt = format!("move network device {host:?} into the pod");
         if let Some(known) = sandbox.state().net_devices.iter().find(|known| known.host == host) {
-            if is_inside(&path, &known.inside).map_err(OpError::failed(attempt.clone()))? {
+            if arrive(&path, known).map_err(OpError::failed(attempt.clone()))? {
                 continue;
             }
             // It never arrived, or somebody took it away.
@@ -99,9 +99,13 @@ pub(crate) fn give_back(sandbox: &Sandbox) {
     }
 }
 
-fn is_inside(pod: &Path, name: &str) -> Result<bool, MoveError> {
-    let found = Netns::open(pod)?.run(|| Socket::route()?.link(LinkRef::Name(name)))??;
-    Ok(found.is_some())
+/// Whether a device is in the pod. One that is down there was carried in a moment before we died: it gets its addresses now.
+fn arrive(pod: &Path, device: &MovedDevice) -> Result<bool, MoveError> {
+    Netns::open(pod)?.run(|| match Socket::route()?.link(LinkRef::Name(&device.inside))? {
+        None => Ok(false),
+        Some(link) if link.is_up() => Ok(true),
+        Some(_) => settle(&device.inside, &device.addresses, true).map(|()| true),
+    })?
 }
 
 /// What the device is now, and what it will be called inside.
@@ -182,10 +186,13 @@ fn settle(name: &str, addresses: &[String], up: bool) -> Result<(), MoveError> {
     if up {
         batch.set_link(LinkRef::Index(link), &LinkChange { up: Some(true), ..LinkChange::default() });
     }
-    if !batch.is_empty() {
-        socket.exchange(&mut batch)?;
+    if batch.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    // An address that is there already is what was wanted.
+    let refused =
+        socket.run(&mut batch)?.refusals.into_iter().find(|no| no.errno != rustix::io::Errno::EXIST);
+    refused.map_or(Ok(()), |no| Err(MoveError::Link(rtnl::Error::Refused(no))))
 }
 
 #[cfg(test)]
@@ -245,6 +252,21 @@ mod tests {
         // Once more does nothing: it is home.
         node.run(|| move_out(&at, &device)).unwrap().unwrap();
         assert_eq!(seen(&node, "near0"), there());
+    }
+
+    #[test]
+    fn a_device_that_was_only_carried_before_the_end_gets_its_addresses_later() {
+        let (node, pod) = node_and_pod();
+        let at = path(&pod);
+        let device = node.run(|| look(&at, "near0", "net1").unwrap()).unwrap();
+        assert!(!arrive(&at, &device).unwrap(), "it has not left yet");
+        let there_now = Netns::open(&at).unwrap();
+        node.run(|| carry("near0", &there_now, "net1")).unwrap().unwrap();
+        assert_eq!(seen(&pod, "net1"), Some((false, 1400, Vec::new())));
+        assert!(arrive(&at, &device).unwrap());
+        assert_eq!(seen(&pod, "net1"), there());
+        assert!(arrive(&at, &device).unwrap(), "once more does nothing");
+        assert_eq!(seen(&pod, "net1"), there());
     }
 
     #[test]

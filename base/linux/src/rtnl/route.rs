@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::addr::family;
 use super::socket::{Error, Reply, Socket};
-use super::wire::{Batch, Message, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
+use super::wire::{Batch, Message, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
 
 const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
@@ -144,6 +144,13 @@ impl Route {
 }
 
 impl Batch {
+    /// Adds a route, in place of one to the same destination with the same metric.
+    pub fn replace_route(&mut self, route: &Route) {
+        self.push("replace route", RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE, |m| {
+            route.put(m, PROTOCOL_BOOT);
+        });
+    }
+
     /// Adds a route beside any that exists with another metric or next hop.
     pub fn add_route(&mut self, route: &Route) {
         self.push("add route", RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, |m| {

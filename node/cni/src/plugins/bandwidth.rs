@@ -101,7 +101,7 @@ pub fn run(request: &Request) -> Result<Option<Value>, CniError> {
 
 fn alias(network: &str) -> String {
     let mut text = format!("cni-bandwidth {network}");
-    text.truncate(255);
+    text.truncate(text.floor_char_boundary(255));
     text
 }
 

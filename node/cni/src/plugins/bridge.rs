@@ -75,16 +75,16 @@ fn undo(
     {
         say("rules against spoofing", error);
     }
-    if let Some(kind) = &conf.ipam
-        && let Err(error) = delegate::del(kind, request)
-    {
-        say("addresses", error);
-    }
     let mut batch = Batch::new();
     batch.del_link(LinkRef::Index(host_end.index));
     match socket.exchange(&mut batch) {
         Err(error) if !error.is_absent() => say("veth", error.into()),
         _ => {}
+    }
+    if let Some(kind) = &conf.ipam
+        && let Err(error) = delegate::del(kind, request)
+    {
+        say("addresses", error);
     }
     first
 }
@@ -171,16 +171,13 @@ fn del(conf: &Conf, request: &Request) -> Result<(), CniError> {
             first.get_or_insert(error);
         }
     };
-    if let Some(kind) = &conf.ipam {
-        note(delegate::del(kind, request));
-    }
     if let Some(masquerade) = &conf.masquerade {
         note(masquerade.del(attachment(conf, request)));
     }
     if conf.mac_spoof_check {
         note(spoof::del(&spoof::id(&request.container_id, &request.ifname)));
     }
-    note(veth::delete(request));
+    note(veth::release(request, conf.ipam.as_deref()));
     match first {
         None => Ok(()),
         Some(error) => Err(error),

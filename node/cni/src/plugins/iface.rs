@@ -181,21 +181,26 @@ fn check_addresses(socket: &mut Socket, link: &Link, result: &CniResult) -> Resu
 }
 
 fn check_routes(socket: &mut Socket, link: &Link, result: &CniResult) -> Result<(), CniError> {
+    // As ADD made them: a next hop that the result leaves out is the gateway of the pod's address.
+    let routes = plan(&link.name, result, false).routes;
     for v6 in [false, true] {
-        let mut wanted = result.routes.iter().filter(|route| route.dst.addr().is_ipv6() == v6).peekable();
+        let mut wanted = routes.iter().filter(|route| route.dst.addr().is_ipv6() == v6).peekable();
         if wanted.peek().is_none() {
             continue;
         }
-        // A later plugin may have moved a route to another link or next hop.
+        // A later plugin may have moved a route to another table or link, but not to another next hop.
         let found = socket.routes(None, v6)?;
         for route in wanted {
             let table = route.table;
             let same = |other: &Route| {
-                other.destination == route.dst.trunc() && table.is_none_or(|table| other.table == Some(table))
+                other.destination == route.dst.trunc()
+                    && other.gateway == route.gw
+                    && table.is_none_or(|table| other.table == Some(table))
             };
             if !found.iter().any(same) {
+                let by = route.gw.map(|gateway| format!(" via {gateway}")).unwrap_or_default();
                 return Err(CniError::internal(format!(
-                    "expected route {} not found on {}",
+                    "expected route {}{by} not found on {}",
                     route.dst, link.name
                 )));
             }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use podwire_linux::nft::{self, Family};
+
 use super::exec;
 use crate::spec::error::CniError;
 
@@ -17,6 +19,7 @@ const DIRS: [&str; 6] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/s
 /// The tools of one family.
 #[derive(Debug, Clone)]
 pub struct Iptables {
+    v6: bool,
     save: PathBuf,
     restore: PathBuf,
 }
@@ -35,6 +38,7 @@ impl Iptables {
     pub fn find(v6: bool) -> Option<Iptables> {
         let prefix = if v6 { "ip6tables" } else { "iptables" };
         Some(Iptables {
+            v6,
             save: find(&format!("{prefix}-save"))?,
             restore: find(&format!("{prefix}-restore"))?,
         })
@@ -54,6 +58,23 @@ impl Iptables {
         Ok(Saved { table: table.to_owned(), lines: text.lines().map(str::to_owned).collect() })
     }
 
+    /// Whether the kernel has a table; no program is run to know.
+    pub fn has_table(&self, table: &str) -> Result<bool, CniError> {
+        is_present(self.v6, table)
+    }
+
+    /// A table as it is; `None` if the kernel has no such table, so that nothing of ours can be in it.
+    ///
+    /// A table that is there and cannot be read (locked, half loaded, no memory) is an error: who goes on as if it were
+    /// empty leaves rules behind and says that all is well.
+    pub fn save_if_present(&self, table: &str) -> Result<Option<Saved>, CniError> {
+        match self.save(table) {
+            Ok(saved) => Ok(Some(saved)),
+            Err(_) if !is_present(self.v6, table)? => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Applies a script at once or not at all.
     pub fn restore(&self, script: &Script) -> Result<(), CniError> {
         if script.lines.is_empty() {
@@ -63,6 +84,19 @@ impl Iptables {
         command.args(["--noflush", "--wait", "30"]);
         run(command, "iptables-restore", &script.text()).map(|_| ())
     }
+}
+
+/// Whether the kernel has the table, in the old packet filter or in nf_tables; iptables itself is not asked.
+fn is_present(v6: bool, table: &str) -> Result<bool, CniError> {
+    // Of the calling thread: that of the process may be in another namespace.
+    let names = format!("/proc/thread-self/net/{}_tables_names", if v6 { "ip6" } else { "ip" });
+    let legacy = match std::fs::read_to_string(&names) {
+        Ok(text) => text.lines().any(|line| line.trim() == table),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+        Err(error) => return Err(CniError::internal(format!("read {names}: {error}"))),
+    };
+    let family = if v6 { Family::Ip6 } else { Family::Ip };
+    Ok(legacy || nft::netfilter()?.nft_tables(family)?.iter().any(|name| name == table))
 }
 
 fn run(mut command: Command, name: &str, input: &str) -> Result<String, CniError> {

@@ -53,11 +53,7 @@ pub fn run(request: &Request) -> Result<Option<Value>, CniError> {
     let conf = Conf::parse(request)?;
     match request.command {
         Command::Add => add(&conf, request)?.to_value(request.version()?).map(Some),
-        Command::Del => {
-            let ipam = conf.ipam.as_ref().map_or(Ok(()), |kind| delegate::del(kind, request));
-            veth::delete(request)?;
-            ipam.map(|()| None)
-        }
+        Command::Del => veth::release(request, conf.ipam.as_deref()).map(|()| None),
         Command::Check => check(&conf, request).map(|()| None),
         Command::Gc => {
             conf.ipam.as_ref().map_or(Ok(()), |kind| delegate::forward(kind, request)).map(|()| None)
@@ -119,9 +115,6 @@ fn add(conf: &Conf, request: &Request) -> Result<CniResult, CniError> {
     let made = configure(conf, request, &netns, &temporary);
     made.map_err(|error| {
         let mut notes = Vec::new();
-        if let Some(kind) = &conf.ipam {
-            notes.extend(delegate::del(kind, request).err().map(|note| note.to_string()));
-        }
         let removed = netns.run(|| {
             let mut socket = Socket::route()?;
             for name in [temporary.as_str(), request.ifname.as_str()] {
@@ -139,6 +132,9 @@ fn add(conf: &Conf, request: &Request) -> Result<CniResult, CniError> {
                 .map(|inner| inner.err().map(|note| note.to_string()))
                 .unwrap_or_else(|note| Some(note.to_string())),
         );
+        if let Some(kind) = &conf.ipam {
+            notes.extend(delegate::del(kind, request).err().map(|note| note.to_string()));
+        }
         if notes.is_empty() { error } else { error.details(format!("clean-up failed: {}", notes.join("; "))) }
     })
 }

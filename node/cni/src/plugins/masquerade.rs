@@ -35,6 +35,8 @@ pub struct Conf {
     pub backend: Option<String>,
     /// The nf_tables table. Ours: lets several instances share a machine.
     pub table: String,
+    /// Networks beyond the pod's own that know its address, such as those of other nodes' pods. Ours.
+    pub except: Vec<IpNet>,
 }
 
 impl Conf {
@@ -45,7 +47,14 @@ impl Conf {
             return Err(CniError::config(format!("unknown ipmasq backend {other:?}")));
         }
         let table = object.text("ipMasqTable")?.unwrap_or(TABLE).to_owned();
-        Ok(object.bool("ipMasq")?.unwrap_or(false).then_some(Conf { backend, table }))
+        let except = object
+            .strings("ipMasqExcept")?
+            .iter()
+            .map(|text| {
+                text.parse().map_err(|_| CniError::config(format!("ipMasqExcept: {text:?} is not a network")))
+            })
+            .collect::<Result<Vec<IpNet>, CniError>>()?;
+        Ok(object.bool("ipMasq")?.unwrap_or(false).then_some(Conf { backend, table, except }))
     }
 
     fn by_iptables(&self) -> bool {
@@ -62,7 +71,11 @@ impl Conf {
 
     /// Masquerades these addresses.
     pub fn add(&self, who: Attachment<'_>, nets: &[IpNet]) -> Result<(), CniError> {
-        if self.by_iptables() { add_iptables(who, nets) } else { add(&self.table, who, nets) }
+        if self.by_iptables() {
+            add_iptables(who, nets, &self.except)
+        } else {
+            add(&self.table, who, nets, &self.except)
+        }
     }
 
     /// Removes what masquerades an attachment.
@@ -101,7 +114,7 @@ impl Conf {
     }
 }
 
-fn add_iptables(who: Attachment<'_>, nets: &[IpNet]) -> Result<(), CniError> {
+fn add_iptables(who: Attachment<'_>, nets: &[IpNet], except: &[IpNet]) -> Result<(), CniError> {
     let chain = names::chain_name("CNI-", who.network, who.container);
     let comment = names::comment(who.network, who.container);
     for v6 in [false, true] {
@@ -118,6 +131,10 @@ fn add_iptables(who: Attachment<'_>, nets: &[IpNet]) -> Result<(), CniError> {
             let (inside, source) = (net.to_string(), net.addr().to_string());
             let note = ["-m", "comment", "--comment", &comment];
             script.rule("-A", &chain, &[&["-d", &inside, "-j", "ACCEPT"], note.as_slice()].concat());
+            for known in except.iter().filter(|known| known.addr().is_ipv6() == v6) {
+                let known = known.trunc().to_string();
+                script.rule("-A", &chain, &[&["-d", &known, "-j", "ACCEPT"], note.as_slice()].concat());
+            }
             script.rule(
                 "-A",
                 &chain,
@@ -147,8 +164,7 @@ fn check_iptables(who: Attachment<'_>, nets: &[IpNet]) -> Result<(), CniError> {
 /// Removes iptables chains of ours, in both families.
 fn remove_chains(chains: &[String]) -> Result<(), CniError> {
     for tool in [false, true].into_iter().filter_map(Iptables::find) {
-        // Ignored: a family whose table cannot be read holds no rules of ours.
-        let Ok(saved) = tool.save("nat") else { continue };
+        let Some(saved) = tool.save_if_present("nat")? else { continue };
         tool.restore(&saved.removal(chains))?;
     }
     Ok(())
@@ -160,7 +176,7 @@ fn gc_iptables(network: &str, keep: &[(String, String)]) -> Result<(), CniError>
     let ours = iptables::quote(&names::comment(network, ""));
     let ours = ours.trim_end_matches(['"', '\\']).to_owned();
     for tool in [false, true].into_iter().filter_map(Iptables::find) {
-        let Ok(saved) = tool.save("nat") else { continue };
+        let Some(saved) = tool.save_if_present("nat")? else { continue };
         let stale: Vec<String> = saved
             .chains("CNI-")
             .filter(|chain| chain.len() == 28 && !kept.iter().any(|kept| kept == chain))
@@ -178,18 +194,18 @@ fn table(name: &str) -> Table<'_> {
 }
 
 /// Masquerades these addresses, in one transaction; the table is laid out only when it is not there yet.
-fn add(table_name: &str, who: Attachment<'_>, nets: &[IpNet]) -> Result<(), CniError> {
+fn add(table_name: &str, who: Attachment<'_>, nets: &[IpNet], except: &[IpNet]) -> Result<(), CniError> {
     let table = table(table_name);
     let mut socket = nft::netfilter()?;
     let mut tx = Transaction::new();
-    add_rules(&mut tx, table, who, nets);
+    add_rules(&mut tx, table, who, nets, except);
     match tx.commit(&mut socket) {
         Err(error) if error.is_absent() => {}
         other => return Ok(other?),
     }
     let mut tx = Transaction::new();
     lay_out(&mut tx, table);
-    add_rules(&mut tx, table, who, nets);
+    add_rules(&mut tx, table, who, nets, except);
     Ok(tx.commit(&mut socket)?)
 }
 
@@ -212,12 +228,15 @@ fn lay_out(tx: &mut Transaction, table: Table<'_>) {
     tx.add_rule(table, "postrouting", &[Expr::Verdict(Verdict::Goto(CHAIN.into()))], None);
 }
 
-fn add_rules(tx: &mut Transaction, table: Table<'_>, who: Attachment<'_>, nets: &[IpNet]) {
+fn add_rules(tx: &mut Transaction, table: Table<'_>, who: Attachment<'_>, nets: &[IpNet], except: &[IpNet]) {
     let comment = names::masquerade_comment(who.network, who.ifname, who.container);
     for net in nets {
         let mut rule = nfproto(net.addr().is_ipv6());
         rule.extend(address(Side::Source, CmpOp::Eq, IpNet::from(net.addr())));
         rule.extend(address(Side::Destination, CmpOp::Ne, net.trunc()));
+        for known in except.iter().filter(|known| known.addr().is_ipv6() == net.addr().is_ipv6()) {
+            rule.extend(address(Side::Destination, CmpOp::Ne, known.trunc()));
+        }
         rule.push(Expr::Masquerade { random: false });
         tx.add_rule(table, CHAIN, &rule, Some(&comment));
     }

@@ -200,21 +200,19 @@ fn host_side(link: u32, result: &CniResult, socket: &mut Socket) -> Result<(), C
     for ip in &result.ips {
         let destination = IpNet::from(ip.address.addr());
         let scope = if destination.addr().is_ipv4() { Scope::HOST } else { Scope::UNIVERSE };
-        batch.add_route(&Route { scope: Some(scope), ..Route::by_link(destination, link) });
+        // The address may have been a pod's whose link is still dying: its route goes, ours is the one that leads somewhere.
+        batch.replace_route(&Route { scope: Some(scope), ..Route::by_link(destination, link) });
     }
-    match socket.exchange(&mut batch) {
-        Err(error) if !error.is_present() => Err(error.into()),
-        _ => Ok(()),
-    }
+    socket.exchange(&mut batch)?;
+    Ok(())
 }
 
 fn del(conf: &Conf, request: &Request) -> Result<(), CniError> {
     let mut errors = Vec::new();
-    errors.extend(delegate::del(&conf.ipam, request).err());
     if let Some(masquerade) = &conf.masquerade {
         errors.extend(masquerade.del(attachment(conf, request)).err());
     }
-    errors.extend(veth::delete(request).err());
+    errors.extend(veth::release(request, Some(&conf.ipam)).err());
     errors.into_iter().next().map_or(Ok(()), Err)
 }
 

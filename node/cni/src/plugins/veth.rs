@@ -7,6 +7,7 @@ use podwire_linux::background;
 use podwire_linux::netns::Netns;
 use podwire_linux::rtnl::{Batch, Link, LinkChange, LinkRef, Mac, Peer, Socket, Veth};
 
+use crate::ipam::delegate;
 use crate::names;
 use crate::spec::error::CniError;
 use crate::spec::request::Request;
@@ -72,7 +73,7 @@ pub fn refuse_existing(netns: &Netns, request: &Request) -> Result<(), CniError>
 /// The text by which a host's end is recognised as one of an attachment.
 fn alias(network: &str, container: &str, ifname: &str) -> String {
     let mut text = format!("cni {network} {container} {ifname}");
-    text.truncate(255);
+    text.truncate(text.floor_char_boundary(255));
     text
 }
 
@@ -94,15 +95,23 @@ pub fn gc(network: &str, keep: &[(String, String)]) -> Result<(), CniError> {
     refused.map_or(Ok(()), |no| Err(CniError::internal(no.to_string())))
 }
 
+/// Removes the pod's interface, and only then gives its addresses back: an address that is free must not answer any more.
+///
+/// Addresses of an interface that could not be removed stay reserved; the caller's next DEL tries again.
+pub fn release(request: &Request, ipam: Option<&str>) -> Result<(), CniError> {
+    delete(request)?;
+    ipam.map_or(Ok(()), |kind| delegate::del(kind, request))
+}
+
 /// Removes the pod's interface; a namespace or interface that is gone is fine.
 ///
 /// The kernel takes some twenty milliseconds for it, which a namespace that is dying anyway does not cost the caller. A
 /// program has the rest of them waited for by a child: it answers as soon as the link is gone from its namespace.
-pub fn delete(request: &Request) -> Result<(), CniError> {
-    if request.netns_is_dying {
-        return Ok(());
-    }
+fn delete(request: &Request) -> Result<(), CniError> {
     let Some(netns) = request.netns_path().and_then(|path| Netns::open(path).ok()) else { return Ok(()) };
+    if request.netns_is_dying {
+        return forget_addresses(&netns, &request.ifname);
+    }
     let deleted = netns.run(|| {
         if request.is_program && vanishes(&request.ifname) {
             return Ok(Vec::new());
@@ -112,6 +121,24 @@ pub fn delete(request: &Request) -> Result<(), CniError> {
         Socket::route()?.exchange(&mut batch)
     });
     match deleted {
+        Ok(Err(error)) if !error.is_absent() => Err(error.into()),
+        // A path that is no network namespace has no interface of ours.
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// Takes the addresses off an interface that dies with its namespace a moment later: until then it would answer for them.
+fn forget_addresses(netns: &Netns, ifname: &str) -> Result<(), CniError> {
+    let forgotten = netns.run(|| -> Result<(), podwire_linux::rtnl::Error> {
+        let mut socket = Socket::route()?;
+        let Some(link) = socket.link(LinkRef::Name(ifname))? else { return Ok(()) };
+        let mut batch = Batch::new();
+        for address in socket.addresses(link.index)? {
+            batch.del_address(link.index, address.net);
+        }
+        if batch.is_empty() { Ok(()) } else { socket.exchange(&mut batch).map(|_| ()) }
+    });
+    match forgotten {
         Ok(Err(error)) if !error.is_absent() => Err(error.into()),
         // A path that is no network namespace has no interface of ours.
         Ok(_) | Err(_) => Ok(()),

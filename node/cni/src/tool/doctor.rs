@@ -30,6 +30,8 @@ pub enum Kind {
     Rule,
     /// A cached result.
     Cache,
+    /// Something that could not be looked at, so that nobody knows.
+    Unread,
 }
 
 /// One leak.
@@ -61,6 +63,7 @@ impl std::fmt::Display for Report {
         }
         for finding in &self.found {
             let state = match (self.repaired, self.left.contains(finding)) {
+                _ if finding.kind == Kind::Unread => "not known",
                 (false, _) => "leaked",
                 (true, false) => "removed",
                 (true, true) => "still there",
@@ -155,11 +158,19 @@ fn examine_network(conflist: &Conflist, alive: &[Attachment], findings: &mut Vec
     links(&conflist.name, alive, findings);
 }
 
+fn unread(what: &str, error: &dyn std::error::Error) -> Finding {
+    Finding { kind: Kind::Unread, what: what.to_owned(), why: format!("it cannot be read: {error}") }
+}
+
 fn addresses(dir: &std::path::Path, network: &str, alive: &[Attachment], findings: &mut Vec<Finding>) {
     if !dir.join(network).is_dir() {
         return;
     }
-    let Ok(reservations) = Store::open(dir, network).and_then(|store| store.reservations()) else { return };
+    let read = Store::open(dir, network).and_then(|store| store.reservations());
+    let reservations = match read {
+        Ok(reservations) => reservations,
+        Err(error) => return findings.push(unread(&format!("addresses of {network}"), &error)),
+    };
     for (ip, owner) in reservations {
         let why = match owner {
             None => "the file names no owner".to_owned(),
@@ -195,7 +206,12 @@ fn port_rules(table: &str, alive: &[Attachment], findings: &mut Vec<Finding>) {
 }
 
 fn rules(table: Table<'_>, findings: &mut Vec<Finding>, leaked: impl Fn(&str) -> bool) {
-    let Ok(found) = netfilter().and_then(|mut socket| socket.nft_rules(table, None)) else { return };
+    let found = match netfilter().and_then(|mut socket| socket.nft_rules(table, None)) {
+        Ok(found) => found,
+        // A table that was never made has no rules.
+        Err(error) if error.is_absent() => return,
+        Err(error) => return findings.push(unread(&format!("rules of table {}", table.name), &error)),
+    };
     for rule in found {
         let Some(comment) = rule.comment.filter(|comment| leaked(comment)) else { continue };
         findings.push(Finding {
@@ -207,7 +223,10 @@ fn rules(table: Table<'_>, findings: &mut Vec<Finding>, leaked: impl Fn(&str) ->
 }
 
 fn links(network: &str, alive: &[Attachment], findings: &mut Vec<Finding>) {
-    let Ok(found) = Socket::route().and_then(|mut socket| socket.links()) else { return };
+    let found = match Socket::route().and_then(|mut socket| socket.links()) {
+        Ok(found) => found,
+        Err(error) => return findings.push(unread("links of the node", &error)),
+    };
     let ours = format!("cni {network} ");
     for link in found {
         let Some(owner) = link.alias.as_deref().and_then(|alias| alias.strip_prefix(&ours)) else { continue };

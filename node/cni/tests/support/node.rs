@@ -58,6 +58,7 @@ pub fn network(dir: &Path) -> DefaultNetwork {
         data_dir: dir.join("ipam"),
         nft_prefix: "pwtest".into(),
         mtu: None,
+        cluster: Vec::new(),
     }
 }
 

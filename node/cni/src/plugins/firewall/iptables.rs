@@ -84,7 +84,7 @@ pub fn del(ips: &[IpNet]) -> Result<(), CniError> {
     for (v6, ips) in families(ips) {
         let Some(tool) = Iptables::find(v6) else { continue };
         // Ignored: a table that cannot be read holds no rules of ours.
-        let Ok(saved) = tool.save("filter") else { continue };
+        let Some(saved) = tool.save_if_present("filter")? else { continue };
         let mut script = Script::new("filter");
         let texts: Vec<String> =
             ips.iter().flat_map(|ip| [format!(" -d {ip} "), format!(" -s {ip} ")]).collect();

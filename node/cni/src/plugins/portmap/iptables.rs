@@ -19,7 +19,7 @@ fn chain(conf: &Conf) -> String {
 
 fn comment(conf: &Conf) -> String {
     let mut text = format!("dnat {}", names::comment(&conf.network, &conf.container));
-    text.truncate(255);
+    text.truncate(text.floor_char_boundary(255));
     text
 }
 
@@ -126,7 +126,7 @@ fn enter(script: &mut Script, conf: &Conf, chain: &str, v6: bool) {
 pub fn del(conf: &Conf) -> Result<(), CniError> {
     let chains = [chain(conf), names::chain_name("CNI-SN-", &conf.network, &conf.container)];
     for tool in [false, true].into_iter().filter_map(Iptables::find) {
-        let Ok(saved) = tool.save("nat") else { continue };
+        let Some(saved) = tool.save_if_present("nat")? else { continue };
         tool.restore(&saved.removal(&chains))?;
     }
     Ok(())
@@ -138,7 +138,7 @@ pub fn gc(conf: &Conf, keep: &[(String, String)]) -> Result<(), CniError> {
         keep.iter().map(|(id, _)| names::chain_name("CNI-DN-", &conf.network, id)).collect();
     let ours = format!("dnat name: \\\"{}\\\" id:", conf.network);
     for tool in [false, true].into_iter().filter_map(Iptables::find) {
-        let Ok(saved) = tool.save("nat") else { continue };
+        let Some(saved) = tool.save_if_present("nat")? else { continue };
         let stale: Vec<String> = saved
             .rules(DNAT)
             .filter(|rule| rule.contains(&ours))
