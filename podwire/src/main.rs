@@ -3,6 +3,7 @@
 //! # Layout
 //! - `cli` what was typed; `instance` the names one node owns;
 //! - `up` the whole node; `solo` one participant alone; `down` the way back; `check` the preflight;
+//! - `private` folders that nobody else may look into;
 //! - `image` the local image verbs; `client` kubectl's verbs; `trace` the path of a pod; `nri` the plugins of a node.
 //!
 //! The supervisor's entry comes before anything else: it must stay small and single-threaded.
@@ -18,6 +19,7 @@ mod image;
 mod instance;
 mod node_parts;
 mod nri;
+mod private;
 mod solo;
 mod trace;
 mod up;
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
     if args.next().is_some_and(|word| word == "supervisor") {
         return podwire_container::supervisor_main(args.collect());
     }
+    private::fix_umask();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),

@@ -9,16 +9,15 @@ use std::{
 use anyhow::{Context, Result};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use podwire_apiserver::pki::Pki;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     cli::{ApiserverArgs, ClientOf, ControllersArgs, KubeletArgs, RuntimeArgs},
     instance::Instance,
     node_parts::{self, NetworkFolders},
-    nri, say,
+    nri, private, say,
     trace::{self, Ring},
-    up::{lock, parse_cidr, reachable, write_admin},
+    up::{asked_to_end, lock, parse_cidr, reachable, write_admin},
 };
 
 /// `podwire apiserver`: API server and embedded store.
@@ -123,6 +122,7 @@ pub async fn kubelet(args: KubeletArgs, ring: Ring) -> Result<()> {
 pub async fn runtime(args: RuntimeArgs, ring: Ring) -> Result<()> {
     let instance = Instance::at(&args.data.data_dir)?;
     let _lock = lock(&instance)?;
+    private::folder(&instance.run_dir()).context("take the run folder")?;
     let folders =
         NetworkFolders { conf_dir: args.cni_conf_dir.clone(), bin_dirs: vec![args.cni_bin_dir.clone()] };
     let listen = args.listen.clone().unwrap_or_else(|| instance.cri_socket());
@@ -187,14 +187,9 @@ fn authority_of(kubeconfig: &Path) -> Result<String> {
 /// Cancelled by SIGTERM or SIGINT.
 fn until_signal() -> Result<CancellationToken> {
     let token = CancellationToken::new();
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let cancel = token.clone();
+    let (cancel, asked) = (token.clone(), asked_to_end()?);
     tokio_util::task::TaskTracker::new().spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
+        asked.await;
         cancel.cancel();
     });
     Ok(token)

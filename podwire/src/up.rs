@@ -24,7 +24,7 @@ use crate::{
     cli::UpArgs,
     instance::Instance,
     node_parts::{self, NetworkFolders},
-    nri, say,
+    nri, private, say,
     trace::Ring,
 };
 
@@ -35,8 +35,8 @@ pub async fn up(args: UpArgs, ring: Ring) -> Result<()> {
     }
     let instance = Instance::at(&args.data.data_dir)?;
     let _lock = lock(&instance)?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    private::folder(&instance.run_dir()).context("take the run folder")?;
+    let mut asked_to_end = std::pin::pin!(asked_to_end()?);
 
     let node = NodeIdentity {
         name: args.node_name.clone().unwrap_or_else(node_parts::host_name),
@@ -45,31 +45,50 @@ pub async fn up(args: UpArgs, ring: Ring) -> Result<()> {
     let control = Control::start(&instance, &args, &node).await?;
     let (runtime, plugins) = start_runtime(&instance, &args).await?;
     let kubelet = start_kubelet(&instance, &args, &control, &node, plugins).await?;
-    let deciders = start_deciders(&control).await?;
-    deciders.tasks.spawn(crate::solo::traced(instance.run_dir(), ring, deciders.shutdown.clone()));
+    let (scheduler, controllers) = start_deciders(&control).await?;
+    let tracing_served = Running::new();
+    tracing_served.tasks.spawn(crate::solo::traced(
+        instance.run_dir(),
+        ring,
+        tracing_served.shutdown.clone(),
+    ));
 
-    tokio::select! {
-        ready = until_ready(&control.node_client, &node.name) => {
-            ready?;
-            notify_service_manager("READY=1");
-            say(&format!("ready node={} server=https://{} kubeconfig={}", node.name, control.address, control.kubeconfig.display()));
+    let mut ready = false;
+    let verdict = loop {
+        tokio::select! {
+            biased;
+            () = &mut asked_to_end => break Ok(()),
+            () = control.running.ended() => break Err("API server"),
+            () = runtime.ended() => break Err("runtime"),
+            () = kubelet.ended() => break Err("kubelet"),
+            () = scheduler.ended() => break Err("scheduler"),
+            () = controllers.ended() => break Err("controllers"),
+            told = until_ready(&control.node_client, &node.name), if !ready => {
+                told?;
+                ready = true;
+                notify_service_manager("READY=1");
+                say(&format!("ready node={} server=https://{} kubeconfig={}", node.name, control.address, control.kubeconfig.display()));
+            }
         }
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        () = control.running.ended() => tracing::error!("the API server ended by itself"),
-        () = runtime.ended() => tracing::error!("the runtime ended by itself"),
-        () = kubelet.ended() => tracing::error!("the kubelet ended by itself"),
-    }
+    };
     notify_service_manager("STOPPING=1");
-    deciders.stop().await;
-    kubelet.stop().await;
-    runtime.stop().await;
-    control.running.stop().await;
-    Ok(())
+    for part in [controllers, scheduler, kubelet, runtime, control.running] {
+        part.stop().await;
+    }
+    tracing_served.stop().await;
+    verdict.map_err(|part| anyhow::anyhow!("the {part} ended by itself"))
+}
+
+/// Returns at the first SIGTERM or SIGINT, also if that came before this was awaited.
+pub fn asked_to_end() -> Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }
 
 /// Holds the data folder for this process; released by the kernel however the process ends.
@@ -77,8 +96,7 @@ pub struct Lock(#[allow(dead_code)] File);
 
 /// Takes the data folder, or says who has it.
 pub fn lock(instance: &Instance) -> Result<Lock> {
-    fs::create_dir_all(&instance.data_dir)
-        .with_context(|| format!("create data folder {:?}", instance.data_dir))?;
+    private::folder(&instance.data_dir).context("take the data folder")?;
     let path = instance.pid_file();
     let mut file = File::options().create(true).truncate(false).read(true).write(true).open(&path)?;
     if file.try_lock().is_err() {
@@ -134,7 +152,7 @@ impl Control {
         write_admin(&pki, address, &kubeconfig)?;
         let running = Running::new();
         let shutdown = running.shutdown.clone();
-        running.tasks.spawn(async move {
+        running.play(async move {
             api.run(shutdown).await;
             store.close().await;
         });
@@ -174,7 +192,8 @@ async fn start_runtime(instance: &Instance, args: &UpArgs) -> Result<(Running, O
         return Ok((running, None));
     }
     let folders = NetworkFolders::of(instance, &args.node);
-    node_parts::write_network(instance, &folders, &args.pod_cidr)?;
+    let network = node_parts::write_network(instance, &folders, &args.pod_cidr, &args.cluster_cidr)?;
+    running.tasks.spawn(node_parts::keep_forwarding_open(network, running.shutdown.clone()));
     let registries = args.node.registry_config.as_deref();
     let mut config = node_parts::runtime(
         instance,
@@ -187,7 +206,7 @@ async fn start_runtime(instance: &Instance, args: &UpArgs) -> Result<(Running, O
     let runtime = config.build().await.context("start the runtime")?;
     let plugins = runtime.nri();
     running.tasks.spawn(nri::serve(instance.nri_control_socket(), plugins.clone(), running.shutdown.clone()));
-    running.tasks.spawn(runtime.run(running.shutdown.clone()));
+    running.play(runtime.run(running.shutdown.clone()));
     Ok((running, Some(plugins)))
 }
 
@@ -222,19 +241,19 @@ async fn start_kubelet(
     });
     let kubelet = config.build().await.context("start the kubelet")?;
     let running = Running::new();
-    let shutdown = running.shutdown.clone();
-    running.tasks.spawn(kubelet.run(shutdown));
+    running.play(kubelet.run(running.shutdown.clone()));
     Ok(running)
 }
 
-async fn start_deciders(control: &Control) -> Result<Running> {
-    let running = Running::new();
+/// The scheduler and the controllers.
+async fn start_deciders(control: &Control) -> Result<(Running, Running)> {
+    let (deciding, keeping) = (Running::new(), Running::new());
     let scheduler = node_parts::scheduler(control.scheduler_client.clone()).await?;
-    running.tasks.spawn(scheduler.run(running.shutdown.clone()));
+    deciding.play(scheduler.run(deciding.shutdown.clone()));
     let controllers =
         node_parts::controllers(control.controllers_client.clone(), control.pki.ca_pem()).await?;
-    running.tasks.spawn(controllers.run(running.shutdown.clone()));
-    Ok(running)
+    keeping.play(controllers.run(keeping.shutdown.clone()));
+    Ok((deciding, keeping))
 }
 
 /// Returns when the node says that it is Ready.
@@ -286,6 +305,15 @@ struct Running {
 impl Running {
     fn new() -> Running {
         Running { shutdown: CancellationToken::new(), tasks: TaskTracker::new() }
+    }
+
+    /// Starts the participant itself; what runs beside it ends with it, however it ends.
+    fn play(&self, participant: impl Future<Output = ()> + Send + 'static) {
+        let ends_with_it = self.shutdown.clone().drop_guard();
+        self.tasks.spawn(async move {
+            participant.await;
+            drop(ends_with_it);
+        });
     }
 
     /// Asks the participant to end and waits until its work is at rest.

@@ -30,8 +30,24 @@ impl Listener for UnixListener {
     type Stream = UnixStream;
 
     async fn one(&self) -> io::Result<UnixStream> {
-        self.accept().await.map(|(stream, _)| stream)
+        loop {
+            let (stream, _) = self.accept().await?;
+            let peer = stream.peer_cred()?.uid();
+            if may_speak(peer, rustix::process::geteuid().as_raw()) {
+                return Ok(stream);
+            }
+            // A socket of ours moves namespaces and mounts: its mode is one lock, this is the other.
+            tracing::warn!(
+                peer,
+                "a user who is neither root nor ourselves was turned away from a socket of ours"
+            );
+        }
     }
+}
+
+/// Root may ask anything anyhow; so may the user this process runs as.
+fn may_speak(peer: u32, own: u32) -> bool {
+    peer == 0 || peer == own
 }
 
 /// The next connection; `what` names the listener in the log. Cancel safe.
@@ -61,6 +77,12 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
+
+    #[test]
+    fn only_root_and_the_own_user_may_speak_on_a_unix_socket() {
+        assert!(may_speak(0, 1000) && may_speak(1000, 1000));
+        assert!(!may_speak(1001, 1000) && !may_speak(1000, 0) && !may_speak(u32::MAX, 0));
+    }
 
     /// Answers from a list, last first; then never.
     struct Scripted(Mutex<Vec<io::Result<u32>>>);

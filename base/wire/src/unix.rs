@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -38,20 +39,43 @@ pub fn channel(path: impl Into<PathBuf>) -> Channel {
     }))
 }
 
-/// Listens on `path`; a socket file that nobody answers on is replaced, a living one is an error.
+/// Listens on `path`, for its owner alone; a socket file that nobody answers on is replaced, a living one is an error.
+///
+/// Between bind and chmod the socket has what the umask leaves of its mode: [`crate::accept`] asks every peer who it is.
 pub fn listen(path: &Path) -> Result<UnixListener, ListenError> {
     let failed = |source| ListenError::Io { path: path.to_owned(), source };
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(failed)?;
     }
-    match UnixListener::bind(path) {
+    let listener = match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             if std::os::unix::net::UnixStream::connect(path).is_ok() {
                 return Err(ListenError::InUse { path: path.to_owned() });
             }
             std::fs::remove_file(path).map_err(failed)?;
-            UnixListener::bind(path).map_err(failed)
+            UnixListener::bind(path).map_err(failed)?
         }
-        other => other.map_err(failed),
+        other => other.map_err(failed)?,
+    };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_is_its_owners_alone() {
+        let folder = std::env::temp_dir().join(format!("podwire-wire-{}", std::process::id()));
+        let path = folder.join("one.sock");
+        let listener = listen(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert!(matches!(listen(&path), Err(ListenError::InUse { .. })));
+        drop(listener);
+        listen(&path).unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

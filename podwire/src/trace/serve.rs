@@ -10,6 +10,7 @@ use tokio::{io::AsyncWriteExt, net::UnixListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{Arrow, Ring};
+use crate::private;
 
 /// First line of every answer: magic and version.
 const HEADER: &str = "podwire-trace 1";
@@ -22,7 +23,7 @@ const READERS: usize = 8;
 
 /// Serves the ring on a socket in `folder` until `shutdown`. A reader that is away, or slow, costs nothing.
 pub async fn serve(folder: PathBuf, ring: Ring, shutdown: CancellationToken) -> Result<()> {
-    std::fs::create_dir_all(&folder)?;
+    let made = if folder.is_dir() { false } else { private::folder(&folder)? };
     sweep(&folder);
     let path = folder.join(format!("{}.trace.sock", std::process::id()));
     let listener: UnixListener = podwire_wire::unix::listen(&path)?;
@@ -44,6 +45,10 @@ pub async fn serve(folder: PathBuf, ring: Ring, shutdown: CancellationToken) -> 
     }
     // Ignored: the folder may be gone already.
     std::fs::remove_file(path).ok();
+    if made {
+        // Ignored: others may have put something there, and then it is theirs.
+        std::fs::remove_dir(folder).ok();
+    }
     Ok(())
 }
 

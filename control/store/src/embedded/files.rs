@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -9,6 +10,8 @@ use rustix::fs::{FlockOperation, flock};
 use crate::StoreError;
 
 const LOCK_MAGIC: &str = "podwire-store-lock 1";
+const PRIVATE_DIR: u32 = 0o700;
+const PRIVATE_FILE: u32 = 0o600;
 
 /// Path of a log segment.
 pub(crate) fn segment_path(dir: &Path, segment: u64) -> PathBuf {
@@ -77,7 +80,9 @@ impl Draft {
         let mut tmp = path.clone().into_os_string();
         tmp.push(".tmp");
         let tmp = PathBuf::from(tmp);
-        let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&tmp);
+        // A draft of a process that died may have been made by an earlier version, open to everybody.
+        remove(&tmp);
+        let file = OpenOptions::new().create_new(true).read(true).write(true).mode(PRIVATE_FILE).open(&tmp);
         let file = file.map_err(|source| StoreError::io("create", &tmp, source))?;
         Ok(Self { path, tmp, file })
     }
@@ -116,6 +121,24 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, StoreError> {
     fs::read(path).map_err(|source| StoreError::io("read", path, source))
 }
 
+/// The store holds every Secret: it is its owner's alone, also what an earlier version left open to everybody.
+fn close_to_others(dir: &Path) -> Result<(), StoreError> {
+    let close = |path: &Path, mode: u32| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))
+            .map_err(|source| StoreError::io("set the mode of", path, source))
+    };
+    close(dir, PRIVATE_DIR)?;
+    let entries = fs::read_dir(dir).map_err(|source| StoreError::io("read directory", dir, source))?;
+    for entry in entries {
+        let entry = entry.map_err(|source| StoreError::io("read directory", dir, source))?;
+        let state = entry.metadata().map_err(|source| StoreError::io("look at", &entry.path(), source))?;
+        if state.is_file() && state.mode() & 0o077 != 0 {
+            close(&entry.path(), PRIVATE_FILE)?;
+        }
+    }
+    Ok(())
+}
+
 /// The right to be the only one in a directory; given back when dropped.
 #[derive(Debug)]
 pub(crate) struct DirLock {
@@ -126,6 +149,7 @@ impl DirLock {
     /// Makes the directory if need be and takes it.
     pub(crate) fn take(dir: &Path) -> Result<Self, StoreError> {
         fs::create_dir_all(dir).map_err(|source| StoreError::io("create directory", dir, source))?;
+        close_to_others(dir)?;
         let path = dir.join("lock");
         let failed = |source| StoreError::io("lock", &path, source);
         let mut file = OpenOptions::new()
@@ -133,6 +157,7 @@ impl DirLock {
             .truncate(false)
             .read(true)
             .write(true)
+            .mode(PRIVATE_FILE)
             .open(&path)
             .map_err(failed)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
