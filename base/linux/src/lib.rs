@@ -6,6 +6,7 @@
 pub mod background;
 pub mod beneath;
 pub mod boot;
+pub mod boot_journal;
 pub mod cgroup;
 pub mod mount;
 pub mod namespaces;

@@ -14,7 +14,8 @@ pub mod parts;
 pub mod registry;
 pub mod residue;
 pub mod runtimes;
+pub mod small_disk;
 pub mod stack;
 pub mod upstream;
 
-pub use self::{eventually::eventually, isolate::isolate, node::Node};
+pub use self::{eventually::eventually, isolate::isolate, node::Node, small_disk::SmallDisk};
