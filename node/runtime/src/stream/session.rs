@@ -50,8 +50,34 @@ struct WireSize {
     height: u16,
 }
 
+/// What a client may send of a size before it is complete; a whole one takes some thirty bytes.
+const LONGEST_SIZE: usize = 1024;
+
+/// Terminal sizes as a client sends them: one JSON object after the other, cut anywhere.
+#[derive(Default)]
+pub(super) struct Sizes {
+    rest: BytesMut,
+}
+
+impl Sizes {
+    /// The sizes that are complete with `bytes`. What makes no sense, or never ends, is forgotten.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<TerminalSize> {
+        self.rest.extend_from_slice(bytes);
+        let sizes = parse_sizes(&mut self.rest).unwrap_or_else(|error| {
+            tracing::debug!(%error, "terminal size not understood");
+            self.rest = BytesMut::new();
+            Vec::new()
+        });
+        if self.rest.len() > LONGEST_SIZE {
+            tracing::debug!(bytes = self.rest.len(), "terminal size without an end forgotten");
+            self.rest = BytesMut::new();
+        }
+        sizes
+    }
+}
+
 /// Takes the complete sizes out of `buffer`, which keeps an incomplete rest.
-pub(super) fn parse_sizes(buffer: &mut BytesMut) -> Result<Vec<TerminalSize>, serde_json::Error> {
+fn parse_sizes(buffer: &mut BytesMut) -> Result<Vec<TerminalSize>, serde_json::Error> {
     let mut sizes = Vec::new();
     let mut values = serde_json::Deserializer::from_slice(buffer).into_iter::<WireSize>();
     let mut used = 0;
@@ -248,5 +274,18 @@ mod tests {
         assert!(buffer.is_empty());
         buffer.extend_from_slice(b"nonsense");
         assert!(parse_sizes(&mut buffer).is_err());
+    }
+    #[test]
+    fn a_size_that_never_ends_is_forgotten_and_the_next_one_counts() {
+        let mut sizes = Sizes::default();
+        assert!(sizes.push(br#"{"Width":80,"Name":""#).is_empty());
+        for _ in 0..10_000 {
+            assert!(sizes.push(&[b'x'; 100]).is_empty());
+            assert!(sizes.rest.len() <= LONGEST_SIZE, "{} bytes are kept", sizes.rest.len());
+        }
+        assert!(sizes.push(&vec![b' '; 4 << 20]).is_empty());
+        assert!(sizes.rest.capacity() <= 2 * LONGEST_SIZE);
+        sizes.push(b"nonsense");
+        assert_eq!(sizes.push(br#"{"Width":100,"Height":30}"#), [TerminalSize { width: 100, height: 30 }]);
     }
 }

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
 use super::negotiate::Version;
-use super::session::{self, FromClient, ToClient, parse_sizes};
+use super::session::{self, FromClient, Sizes, ToClient};
 use super::spdy::{self, Connection, Stream, StreamWriter};
 use super::status;
 use super::{STREAM_CREATION, Work};
@@ -124,20 +123,11 @@ async fn read(stdin: Option<Stream>, resize: Option<Stream>, from: mpsc::Sender<
     };
     let sizes = async {
         let Some(mut resize) = resize else { return };
-        let mut buffer = BytesMut::new();
+        let mut sizes = Sizes::default();
         while let Some(bytes) = resize.data.recv().await {
-            buffer.extend_from_slice(&bytes);
-            match parse_sizes(&mut buffer) {
-                Ok(sizes) => {
-                    for size in sizes {
-                        // Ignored: a session that has ended takes no sizes.
-                        from.send(FromClient::Resize(size)).await.ok();
-                    }
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "terminal size not understood");
-                    buffer.clear();
-                }
+            for size in sizes.push(&bytes) {
+                // Ignored: a session that has ended takes no sizes.
+                from.send(FromClient::Resize(size)).await.ok();
             }
         }
     };

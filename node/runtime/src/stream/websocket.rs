@@ -17,7 +17,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSoc
 
 use super::Work;
 use super::negotiate::Version;
-use super::session::{self, FromClient, ToClient, parse_sizes};
+use super::session::{self, FromClient, Sizes, ToClient};
 use super::status;
 use crate::streaming_backend::StreamBackend;
 
@@ -149,7 +149,7 @@ async fn read<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: SplitStream<Socket<S>>,
     from: mpsc::Sender<FromClient>,
 ) {
-    let mut sizes = BytesMut::new();
+    let mut sizes = Sizes::default();
     while let Some(Ok(message)) = stream.next().await {
         if message.is_close() {
             return;
@@ -158,17 +158,7 @@ async fn read<S: AsyncRead + AsyncWrite + Unpin>(
         let message = match decode(&bytes) {
             ClientMessage::Stdin(bytes) => vec![FromClient::Stdin(bytes)],
             ClientMessage::StdinClosed => vec![FromClient::StdinClosed],
-            ClientMessage::Resize(bytes) => {
-                sizes.extend_from_slice(&bytes);
-                match parse_sizes(&mut sizes) {
-                    Ok(sizes) => sizes.into_iter().map(FromClient::Resize).collect(),
-                    Err(error) => {
-                        tracing::debug!(%error, "terminal size not understood");
-                        sizes.clear();
-                        continue;
-                    }
-                }
-            }
+            ClientMessage::Resize(bytes) => sizes.push(&bytes).into_iter().map(FromClient::Resize).collect(),
             ClientMessage::Other => continue,
         };
         for message in message {
