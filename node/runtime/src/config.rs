@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use podwire_container::{Event, Supervisor, SupervisorConfig};
+use podwire_container::{Event, SupervisorConfig};
 use podwire_wire::{
     CRI_MESSAGE_LIMIT,
     cri::{image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer},
@@ -21,7 +21,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     backend::Backend,
     core::{Core, Settings},
-    error::Error,
+    error::{Error, OpError},
     events::Events,
     exits,
     foreign::Foreigners,
@@ -38,6 +38,8 @@ use crate::{
 
 /// How long operations under way may take to finish at shutdown.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is tried to write journal rows that are owed.
+const PAYMENT: Duration = Duration::from_secs(1);
 
 /// Everything a runtime needs to know; every name of the host comes from here.
 pub struct Config {
@@ -113,15 +115,8 @@ impl Config {
         let Opened { journal, contents, stale } = opened.map_err(|source| Error::Journal { path, source })?;
         let images = self.images.open().map_err(|error| Error::Images { source: error.into() })?;
         let networks = self.cni.open().map_err(|error| Error::Networks { source: error.into() })?;
-        let (callback, events) = exits::queue();
-        let config = self.supervisor.clone();
-        let connected =
-            tokio::task::spawn_blocking(move || Supervisor::connect_or_spawn(&config, callback)).await;
-        let supervisor = match connected {
-            Ok(Ok(supervisor)) => supervisor,
-            Ok(Err(error)) => return Err(Error::Supervisor { source: error.into() }),
-            Err(error) => return Err(Error::Supervisor { source: error.into() }),
-        };
+        let (supervisor, events) =
+            exits::connect(&self.supervisor).await.map_err(|source| Error::Supervisor { source })?;
         let view = Arc::new(View::default());
         let adaptation =
             plugins.build(view.clone()).map_err(|error| Error::Plugins { source: error.into() })?;
@@ -155,9 +150,6 @@ impl Config {
         view.open(&core);
         if stale {
             tracing::info!("the journal is from before the last boot; its leftovers are swept");
-            if let Err(error) = recovery::forget_stale(&core, &contents) {
-                tracing::error!(error = crate::error::chain(&error), "stale journal not emptied");
-            }
         } else {
             recovery::load(&core, &contents);
         }
@@ -182,12 +174,13 @@ impl Runtime {
 
     /// Reconciles with the node, then serves CRI until `shutdown`; containers keep running afterwards.
     ///
-    /// Tasks: the exit handler, the streaming server, and every operation under way; all are awaited.
+    /// Tasks: the exit handler, the writer of owed journal rows, the streaming server, and every operation under way; all are awaited.
     pub async fn run(self, shutdown: CancellationToken) {
         let Runtime { core, supervisor, events, streams, adaptation, listener, stale } = self;
         let background = TaskTracker::new();
         let done = CancellationToken::new();
         background.spawn(exits::run(core.clone(), supervisor, events, done.clone()));
+        background.spawn(pay_the_journal(core.clone(), done.clone()));
         recovery::reconcile(&core, stale).await;
         background.spawn(adaptation.run(done.clone()));
         background.spawn(streams.clone().run(shutdown.clone()));
@@ -210,5 +203,23 @@ impl Runtime {
         done.cancel();
         background.close();
         background.wait().await;
+    }
+}
+
+/// Writes what the journal could not take when it happened, as soon as it can.
+async fn pay_the_journal(core: Arc<Core>, done: CancellationToken) {
+    loop {
+        tokio::select! {
+            biased;
+            () = done.cancelled() => return,
+            () = tokio::time::sleep(PAYMENT) => {}
+        }
+        if core.journal.owes() {
+            let paid =
+                core.blocking(|core| core.journal.pay().map_err(OpError::failed("write the journal"))).await;
+            if paid.is_ok() {
+                tracing::info!("the journal is complete again");
+            }
+        }
     }
 }

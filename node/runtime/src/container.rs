@@ -23,6 +23,8 @@ use crate::{
 
 /// What a container that could not be started is said to have exited with.
 const START_FAILED: i32 = 128;
+/// How long a stop waits for a start under way before its caller has to come back.
+const STARTING: Duration = Duration::from_secs(120);
 /// How long a killed container may take to end.
 const DEATH: Duration = Duration::from_secs(10);
 /// What a container whose end nobody saw is said to have exited with.
@@ -38,6 +40,7 @@ pub(crate) async fn start(core: &Arc<Core>, container: &Arc<Container>) -> Resul
             why: format!("sandbox {} of container {id} is not ready", container.row.sandbox_id),
         }
     })?;
+    let _under_way = container.begin_start();
     let claimed = container.change(&core.journal, |state| {
         let fits = state.phase() == ContainerPhase::Created && !state.removing;
         state.phase = ContainerPhase::Starting as i32;
@@ -53,7 +56,7 @@ pub(crate) async fn start(core: &Arc<Core>, container: &Arc<Container>) -> Resul
     match launch::launch(core, container).await {
         Ok((pid, at)) => {
             Arrow::own().over(&sandbox, "container process started", &format!("pid {pid}"));
-            let early = began(core, container, pid, at)?;
+            let early = began(core, container, pid, at);
             core.events.emit(&core.registry, &sandbox, &id, Happened::ContainerStartedEvent);
             if let Some(exit) = early {
                 ended(core, container, &exit);
@@ -102,23 +105,23 @@ pub(crate) fn log_path(container: &Container) -> Option<PathBuf> {
 }
 
 /// The process runs; gives the exit that was reported before we got here, if it was that quick.
-fn began(core: &Core, container: &Container, pid: i32, at: i64) -> Result<Option<Exit>, OpError> {
+fn began(core: &Core, container: &Container, pid: i32, at: i64) -> Option<Exit> {
     let mut early = None;
-    container.change(&core.journal, |state| {
+    container.settle(&core.journal, |state| {
         early = core.early.lock().expect("no panic while holding early exits").remove(container.id());
         state.phase = ContainerPhase::Running as i32;
         state.pid = pid;
         state.started_at = at;
         true
-    })?;
-    Ok(early)
+    });
+    early
 }
 
 /// The process never ran: exited, with the reason the kubelet shows.
 async fn not_started(core: &Arc<Core>, container: &Arc<Container>, error: &OpError) {
     let text = chain(error);
     let now = host::now();
-    let changed = container.change(&core.journal, |state| {
+    container.settle(&core.journal, |state| {
         core.early.lock().expect("no panic while holding early exits").remove(container.id());
         state.phase = ContainerPhase::Exited as i32;
         state.exit_code = START_FAILED;
@@ -128,9 +131,6 @@ async fn not_started(core: &Arc<Core>, container: &Arc<Container>, error: &OpErr
         state.finished_at = now;
         true
     });
-    if let Err(error) = changed {
-        tracing::error!(container = container.id(), error = chain(&error), "failed start not recorded");
-    }
     let taken = container.clone();
     let deleted = core.blocking(move |core| launch::take_back(core, &taken)).await;
     if let Err(error) = deleted {
@@ -138,9 +138,30 @@ async fn not_started(core: &Arc<Core>, container: &Arc<Container>, error: &OpErr
     }
 }
 
+/// A start of which nobody will ever know more: it counts as ended, and its removal ends whatever there is of it.
+pub(crate) fn lost(core: &Core, container: &Container) {
+    let now = host::now();
+    let changed = container.settle(&core.journal, |state| {
+        if !container.is_being_started() && state.phase() == ContainerPhase::Starting {
+            state.phase = ContainerPhase::Exited as i32;
+            state.exit_code = UNKNOWN_EXIT;
+            "StartError".clone_into(&mut state.reason);
+            "the runtime ended during the start and what became of it is not known"
+                .clone_into(&mut state.message);
+            state.started_at = now;
+            state.finished_at = now;
+            return true;
+        }
+        false
+    });
+    if changed {
+        tracing::warn!(container = container.id(), "interrupted start counts as ended");
+    }
+}
+
 /// The container's process ended: state, event, and clean-up behind it.
 pub(crate) fn ended(core: &Arc<Core>, container: &Arc<Container>, exit: &Exit) {
-    let changed = container.change(&core.journal, |state| match state.phase() {
+    let changed = container.settle(&core.journal, |state| match state.phase() {
         ContainerPhase::Starting => {
             let mut early = core.early.lock().expect("no panic while holding early exits");
             early.insert(container.id().to_owned(), exit.clone());
@@ -157,10 +178,8 @@ pub(crate) fn ended(core: &Arc<Core>, container: &Arc<Container>, exit: &Exit) {
         }
         ContainerPhase::Created | ContainerPhase::Exited => false,
     });
-    match changed {
-        Ok(false) => return,
-        Ok(true) => {}
-        Err(error) => tracing::error!(container = container.id(), error = chain(&error), "exit not recorded"),
+    if !changed {
+        return;
     }
     if let Some(sandbox) = core.registry.sandbox(&container.row.sandbox_id) {
         core.events.emit(&core.registry, &sandbox, container.id(), Happened::ContainerStoppedEvent);
@@ -202,8 +221,14 @@ async fn tell_stopped(core: &Arc<Core>, container: &Arc<Container>) {
 /// Cancel safe.
 pub(crate) async fn stop(core: &Arc<Core>, container: &Arc<Container>, seconds: i64) -> Result<(), OpError> {
     let mut watch = container.watch();
-    // Ignored: the sender lives in the container we hold.
-    watch.wait_for(|state| state.phase() != ContainerPhase::Starting).await.ok();
+    if container.is_orphaned() {
+        lost(core, container);
+    }
+    let settled = watch.wait_for(|state| state.phase() != ContainerPhase::Starting);
+    if tokio::time::timeout(STARTING, settled).await.is_err() {
+        let seconds = i64::try_from(STARTING.as_secs()).unwrap_or(i64::MAX);
+        return Err(OpError::Timeout { what: "the start of the container that is to be stopped", seconds });
+    }
     if container.phase() != ContainerPhase::Running {
         return Ok(());
     }
@@ -250,7 +275,7 @@ async fn send(core: &Arc<Core>, container: &Arc<Container>, signal: i32) -> Resu
 
 /// Removes a container; a running one is killed first.
 pub(crate) async fn remove_once(core: &Arc<Core>, container: &Arc<Container>) -> Result<(), OpError> {
-    container.change(&core.journal, |state| !std::mem::replace(&mut state.removing, true))?;
+    container.settle(&core.journal, |state| !std::mem::replace(&mut state.removing, true));
     stop(core, container, 0).await?;
     let _turn = container.turn.take().await;
     if core.registry.container(container.id()).is_none() {
@@ -269,9 +294,7 @@ pub(crate) async fn remove_once(core: &Arc<Core>, container: &Arc<Container>) ->
     if let Some(sandbox) = core.registry.sandbox(&container.row.sandbox_id) {
         core.events.emit(&core.registry, &sandbox, container.id(), Happened::ContainerDeletedEvent);
     }
-    core.journal
-        .append(Kind::ContainerGone(container.id().to_owned()))
-        .map_err(OpError::failed("write the journal"))?;
+    core.journal.forget(Kind::ContainerGone(container.id().to_owned()));
     core.registry.drop_container(container.id());
     Ok(())
 }

@@ -371,6 +371,8 @@ fn make(
         .append(Kind::Container(row.clone()))
         .and_then(|()| core.journal.append(Kind::ContainerState(state.clone())));
     if let Err(error) = written {
+        // The first of the two may be in the file.
+        core.journal.forget(Kind::ContainerGone(id.clone()));
         if let Err(error) = core.images.discard(&id) {
             tracing::warn!(container = %id, error = &error as &dyn std::error::Error, "snapshot not discarded");
         }

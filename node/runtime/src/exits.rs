@@ -18,11 +18,15 @@ use crate::{
 
 /// Events that may wait to be handled.
 const QUEUE: usize = 4096;
+/// How often a daemon that starts tries to get a supervisor.
+const CONNECTS: usize = 20;
 /// How long after a supervisor could not be had the next is tried.
 const RETRY: Duration = Duration::from_millis(50);
 
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
 /// The callback for the supervisor's handle, and the queue it fills.
-pub(crate) fn queue() -> (Arc<dyn Fn(Event) + Send + Sync>, mpsc::Receiver<Event>) {
+fn queue() -> (Arc<dyn Fn(Event) + Send + Sync>, mpsc::Receiver<Event>) {
     let (sender, receiver) = mpsc::channel(QUEUE);
     let callback = Arc::new(move |event| {
         // Ignored: the queue is gone only when the runtime is, and then nobody asks.
@@ -70,40 +74,65 @@ fn exited(core: &Arc<Core>, id: &str, code: i32, oom: bool, at: u64) {
         container::ended(core, &container, &Exit { code, oom, at });
     } else if let Some(sandbox) = core.registry.sandbox(id) {
         // Process 1 of a shared PID namespace took every container of the pod with it.
-        let changed = sandbox.change(&core.journal, |state| {
+        sandbox.settle(&core.journal, |state| {
             state.reaper_pid = 0;
             if state.phase() == SandboxPhase::Ready {
                 state.phase = SandboxPhase::NotReady as i32;
             }
         });
-        if let Err(error) = changed {
-            tracing::error!(sandbox = id, error = chain(&error), "end of process 1 not recorded");
+    }
+}
+
+/// Finds or starts a supervisor, several times if need be: the one that is found may be about to die.
+pub(crate) async fn connect(
+    config: &SupervisorConfig,
+) -> Result<(Supervisor, mpsc::Receiver<Event>), Source> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match connect_once(config).await {
+            Err(error) if tries < CONNECTS => {
+                tracing::warn!(error = &*error, "no supervisor yet; tried again");
+                tokio::time::sleep(RETRY).await;
+            }
+            outcome => return outcome,
         }
     }
+}
+
+async fn connect_once(config: &SupervisorConfig) -> Result<(Supervisor, mpsc::Receiver<Event>), Source> {
+    let (callback, receiver) = queue();
+    let config = config.clone();
+    let connected = tokio::task::spawn_blocking(move || Supervisor::connect_or_spawn(&config, callback));
+    Ok((connected.await??, receiver))
 }
 
 /// Finds or starts a supervisor again and learns what became of the containers. Tries until it has one.
 async fn reconnect(core: &Arc<Core>, config: &SupervisorConfig) -> mpsc::Receiver<Event> {
     tracing::warn!(socket = ?config.socket, "supervisor is gone; connecting again");
     loop {
-        let (callback, receiver) = queue();
-        let config = config.clone();
-        let connected =
-            tokio::task::spawn_blocking(move || Supervisor::connect_or_spawn(&config, callback)).await;
-        let error: Box<dyn std::error::Error + Send + Sync> = match connected {
-            Ok(Ok(supervisor)) => {
+        match connect_once(config).await {
+            Ok((supervisor, receiver)) => {
                 // Their exits will never be told.
                 core.execs.lock().expect("no panic while holding exec waiters").clear();
                 core.supervisor.send_replace(supervisor);
                 let core = core.clone();
-                core.clone().tasks.spawn(async move { recovery::adopt(&core, recovery::Starts::GoOn).await });
+                core.clone().tasks.spawn(async move {
+                    if let Err(error) = recovery::adopt(&core).await {
+                        let error = chain(&error);
+                        tracing::warn!(error, "containers not adopted; the next supervisor is asked");
+                    }
+                });
                 return receiver;
             }
             // The dying one may still hold its socket or its lock for a moment.
-            Ok(Err(error)) => error.into(),
-            Err(error) => error.into(),
-        };
-        tracing::warn!(error = &*error, "no supervisor yet; containers cannot be started until there is one");
+            Err(error) => {
+                tracing::warn!(
+                    error = &*error,
+                    "no supervisor yet; containers cannot be started until there is one"
+                );
+            }
+        }
         tokio::time::sleep(RETRY).await;
     }
 }

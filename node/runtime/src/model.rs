@@ -1,11 +1,15 @@
 //! Sandboxes and containers in memory: what never changes, what does, and how to find them.
 //!
-//! Every change of a state goes through [`Sandbox::change`] or [`Container::change`], which write the journal first.
+//! Every change of a state goes through `change`, which writes the journal first and changes nothing if that fails, or
+//! through `settle`, for what has happened already and for ways out, which show it in any case.
 
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex, RwLock, atomic::AtomicBool},
+    sync::{
+        Arc, Mutex, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use oci_spec::runtime::Spec;
@@ -121,6 +125,16 @@ impl Sandbox {
         Ok(())
     }
 
+    /// Shows what has already happened, or a way out; a journal that takes no row now gets it later.
+    pub(crate) fn settle(&self, journal: &Journal, edit: impl FnOnce(&mut SandboxStateRow)) {
+        let mut state = self.state.lock().expect("no panic while holding a sandbox");
+        edit(&mut state);
+        state.id.clone_from(&self.id);
+        if let Err(error) = journal.note(Kind::SandboxState(state.clone())) {
+            tracing::error!(sandbox = %self.id, %error, "journal not written; it will be tried again");
+        }
+    }
+
     /// CRI's namespace options; all "pod" if nothing was said.
     pub(crate) fn namespace_options(&self) -> cri::NamespaceOption {
         self.config
@@ -172,6 +186,7 @@ pub(crate) struct Container {
     pub(crate) turn: Turn,
     /// The plugins were told of its end.
     pub(crate) stop_told: AtomicBool,
+    being_started: AtomicBool,
     spec: Mutex<Arc<Spec>>,
     state: watch::Sender<ContainerStateRow>,
 }
@@ -185,6 +200,7 @@ impl Container {
             config,
             turn: Turn::new(),
             stop_told: AtomicBool::new(false),
+            being_started: AtomicBool::new(false),
             spec: Mutex::new(Arc::new(spec)),
             state,
         }
@@ -247,6 +263,43 @@ impl Container {
         outcome
     }
 
+    /// Shows what has already happened, or a way out; a journal that takes no row now gets it later. `edit` says whether
+    /// there is anything to change, and so does the answer.
+    pub(crate) fn settle(
+        &self,
+        journal: &Journal,
+        edit: impl FnOnce(&mut ContainerStateRow) -> bool,
+    ) -> bool {
+        self.state.send_if_modified(|state| {
+            let mut next = state.clone();
+            if !edit(&mut next) {
+                return false;
+            }
+            next.id.clone_from(&self.row.id);
+            *state = next.clone();
+            if let Err(error) = journal.note(Kind::ContainerState(next)) {
+                let container = self.id();
+                tracing::error!(container, %error, "journal not written; it will be tried again");
+            }
+            true
+        })
+    }
+
+    /// Says that somebody starts it, until the answer is dropped.
+    pub(crate) fn begin_start(&self) -> StartUnderWay<'_> {
+        self.being_started.store(true, Ordering::SeqCst);
+        StartUnderWay(self)
+    }
+
+    pub(crate) fn is_being_started(&self) -> bool {
+        self.being_started.load(Ordering::SeqCst)
+    }
+
+    /// Its start was begun by a daemon that is gone: nobody will say how it ended.
+    pub(crate) fn is_orphaned(&self) -> bool {
+        self.phase() == ContainerPhase::Starting && !self.is_being_started()
+    }
+
     /// The container's cgroup below each hierarchy.
     pub(crate) fn cgroup(&self) -> String {
         self.spec()
@@ -255,6 +308,15 @@ impl Container {
             .and_then(|linux| linux.cgroups_path().as_ref())
             .map(|path| path.to_string_lossy().into_owned())
             .unwrap_or_default()
+    }
+}
+
+/// A start that somebody is at work on.
+pub(crate) struct StartUnderWay<'a>(&'a Container);
+
+impl Drop for StartUnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.being_started.store(false, Ordering::SeqCst);
     }
 }
 

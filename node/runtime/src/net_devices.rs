@@ -81,7 +81,7 @@ pub(crate) fn take(core: &Core, container: &Container) -> Result<(), OpError> {
         let device = look(&path, &host, &inside).map_err(OpError::failed(attempt.clone()))?;
         sandbox.change(&core.journal, |state| state.net_devices.push(device.clone()))?;
         if let Err(error) = move_in(&path, &device) {
-            sandbox.change(&core.journal, |state| state.net_devices.retain(|known| *known != device))?;
+            sandbox.settle(&core.journal, |state| state.net_devices.retain(|known| *known != device));
             return Err(OpError::failed(attempt)(error));
         }
     }

@@ -24,7 +24,8 @@ pub(crate) fn namespace(core: &Core, sandbox: &Sandbox) -> Result<PathBuf, OpErr
     let made =
         core.supervisor().create_reaper(request).map_err(OpError::failed("start the pod's process 1"))?;
     let pid = i32::try_from(made.pid).map_err(OpError::failed("read the process id"))?;
-    sandbox.change(&core.journal, |state| state.reaper_pid = pid)?;
+    // It runs whether or not a row says so.
+    sandbox.settle(&core.journal, |state| state.reaper_pid = pid);
     Ok(path(pid))
 }
 

@@ -17,9 +17,12 @@ use crate::{
     launch,
     model::{Container, Sandbox},
     network,
-    records::{ContainerPhase, SandboxPhase, row::Kind},
+    records::{ContainerPhase, SandboxPhase},
     sandbox,
 };
+
+/// Supervisors that may die during one adoption.
+const DEATHS: usize = 5;
 
 /// Brings the tables back from the journal. Blocks; nothing is changed yet.
 pub(crate) fn load(core: &Core, contents: &Contents) {
@@ -43,7 +46,7 @@ pub(crate) fn load(core: &Core, contents: &Contents) {
 
 /// Makes node and tables agree. Returns when everything stale is gone or reported.
 pub(crate) async fn reconcile(core: &Arc<Core>, stale: bool) {
-    adopt(core, Starts::Stopped).await;
+    adopt_surely(core).await;
     finish_removals(core).await;
     for known in core.registry.sandboxes() {
         let gone = stale || !pinned(&known);
@@ -55,6 +58,20 @@ pub(crate) async fn reconcile(core: &Arc<Core>, stale: bool) {
     }
     if let Err(error) = core.blocking(sweep).await {
         tracing::warn!(error = chain(&error), "leftovers not swept");
+    }
+}
+
+/// Adopts, from as many supervisors as it takes within bounds; afterwards no start of the last run is left open.
+async fn adopt_surely(core: &Arc<Core>) {
+    for _ in 0..=DEATHS {
+        let Err(error) = adopt(core).await else { break };
+        tracing::warn!(error = chain(&error), "containers not adopted; the supervisor's successor is asked");
+        if core.successor().await.is_err() {
+            break;
+        }
+    }
+    for known in core.registry.containers() {
+        container::lost(core, &known);
     }
 }
 
@@ -88,28 +105,18 @@ async fn lose(core: &Arc<Core>, sandbox: &Arc<Sandbox>) {
 }
 
 fn mark_not_ready(core: &Core, sandbox: &Sandbox) {
-    if let Err(error) = sandbox.change(&core.journal, |state| state.phase = SandboxPhase::NotReady as i32) {
-        tracing::error!(sandbox = %sandbox.id, error = chain(&error), "journal not written");
-    }
-}
-
-/// What became of the starts that were under way.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Starts {
-    /// They ended with the daemon that asked for them. The supervisor throws away what a closed connection still held,
-    /// so a container it does not have was never begun.
-    Stopped,
-    /// Their callers still wait, and hear for themselves that the supervisor is gone.
-    GoOn,
+    sandbox.settle(&core.journal, |state| state.phase = SandboxPhase::NotReady as i32);
 }
 
 /// Learns from the supervisor what became of every container; ends what it has and the journal does not.
 ///
-/// Operations go on meanwhile: only what was there before the supervisor was asked must be on its list.
-pub(crate) async fn adopt(core: &Arc<Core>, starts: Starts) {
+/// Operations go on meanwhile: only what was there before the supervisor was asked must be on its list. Starts under way
+/// are left to their callers, who hear for themselves that a supervisor is gone. Starts of a daemon that is gone ended with
+/// it: the supervisor throws away what a closed connection still held, so a container it does not have was never begun.
+pub(crate) async fn adopt(core: &Arc<Core>) -> Result<(), OpError> {
     let expected = |known: &Arc<Container>| match known.phase() {
         ContainerPhase::Running => true,
-        ContainerPhase::Starting => starts == Starts::Stopped,
+        ContainerPhase::Starting => known.is_orphaned(),
         ContainerPhase::Created | ContainerPhase::Exited => false,
     };
     let containers: Vec<_> = core.registry.containers().into_iter().filter(expected).collect();
@@ -119,19 +126,12 @@ pub(crate) async fn adopt(core: &Arc<Core>, starts: Starts) {
         .blocking(|core| {
             core.supervisor().list().map_err(OpError::failed("list the supervisor's containers"))
         })
-        .await;
-    let listed = match listed {
-        Ok(listed) => listed,
-        Err(error) => {
-            tracing::error!(error = chain(&error), "containers not adopted");
-            return;
-        }
-    };
+        .await?;
     let mut seen = HashSet::new();
     for found in listed {
         seen.insert(found.id.clone());
         if let Some(known) = core.registry.container(&found.id) {
-            take_over(core, &known, &found, starts).await;
+            take_over(core, &known, &found).await?;
         } else if core.registry.sandbox(&found.id).is_none() {
             tracing::warn!(container = %found.id, "container of no journal row ended");
             delete(core, found.id).await;
@@ -139,7 +139,7 @@ pub(crate) async fn adopt(core: &Arc<Core>, starts: Starts) {
     }
     for known in containers.iter().filter(|known| !seen.contains(known.id())) {
         match known.phase() {
-            ContainerPhase::Starting => never_begun(core, known).await,
+            ContainerPhase::Starting => never_begun(core, known).await?,
             ContainerPhase::Running => {
                 tracing::warn!(container = known.id(), "container ended unseen");
                 let exit = Exit { code: container::UNKNOWN_EXIT, oom: false, at: host::now() };
@@ -149,11 +149,9 @@ pub(crate) async fn adopt(core: &Arc<Core>, starts: Starts) {
         }
     }
     for known in reaped.iter().filter(|known| !seen.contains(&known.id)) {
-        let changed = known.change(&core.journal, |state| state.reaper_pid = 0);
-        if let Err(error) = changed {
-            tracing::error!(sandbox = %known.id, error = chain(&error), "journal not written");
-        }
+        known.settle(&core.journal, |state| state.reaper_pid = 0);
     }
+    Ok(())
 }
 
 async fn delete(core: &Arc<Core>, id: String) {
@@ -164,20 +162,18 @@ async fn delete(core: &Arc<Core>, id: String) {
     }
 }
 
-/// One container the supervisor still has.
+/// One container the supervisor still has. An error says that the supervisor died meanwhile.
 async fn take_over(
     core: &Arc<Core>,
     known: &Arc<Container>,
     found: &podwire_container::ContainerState,
-    starts: Starts,
-) {
+) -> Result<(), OpError> {
     match (known.phase(), &found.status) {
         // Whoever starts it looks for itself, and goes on or begins again.
-        (ContainerPhase::Starting, _) if starts == Starts::GoOn => {}
-        (_, ContainerStatus::Created) if starts == Starts::GoOn => {}
-        (_, ContainerStatus::Created) => {
-            // Nobody will say start any more.
-            never_begun(core, known).await;
+        _ if known.is_being_started() => {}
+        // Nobody will say start any more.
+        (ContainerPhase::Starting | ContainerPhase::Created, ContainerStatus::Created) => {
+            never_begun(core, known).await?;
         }
         (ContainerPhase::Starting, ContainerStatus::Running) => {
             set_running(core, known, found.pid, found.started_at)
@@ -193,33 +189,36 @@ async fn take_over(
         (ContainerPhase::Exited, _) => container::clean(core, known).await,
         (ContainerPhase::Created | ContainerPhase::Running, _) => {}
     }
+    Ok(())
 }
 
-/// A start that did not get far: as if it had never been tried.
-async fn never_begun(core: &Arc<Core>, known: &Arc<Container>) {
-    let container = known.clone();
-    let done = core
-        .blocking(move |core| {
-            launch::take_back(core, &container)?;
-            container.change(&core.journal, |state| {
-                let begun = state.phase() == ContainerPhase::Starting;
-                state.phase = ContainerPhase::Created as i32;
-                begun
-            })
-        })
-        .await;
-    if let Err(error) = done {
-        tracing::error!(
-            container = known.id(),
-            error = chain(&error),
-            "interrupted start not taken back; it will fail"
-        );
+/// A start that did not get far: as if it had never been tried. If that cannot be, and the supervisor is not to blame, the
+/// container counts as ended.
+async fn never_begun(core: &Arc<Core>, known: &Arc<Container>) -> Result<(), OpError> {
+    let _turn = known.turn.take().await;
+    if !matches!(known.phase(), ContainerPhase::Starting | ContainerPhase::Created) {
+        return Ok(());
     }
+    let container = known.clone();
+    let Err(error) = core.blocking(move |core| launch::take_back(core, &container)).await else {
+        known.settle(&core.journal, |state| {
+            let begun = state.phase() == ContainerPhase::Starting;
+            state.phase = ContainerPhase::Created as i32;
+            begun
+        });
+        return Ok(());
+    };
+    if !core.supervisor().is_connected() {
+        return Err(error);
+    }
+    tracing::error!(container = known.id(), error = chain(&error), "interrupted start not taken back");
+    container::lost(core, known);
+    Ok(())
 }
 
 /// Notes that a container got as far as running.
 fn set_running(core: &Core, known: &Container, pid: u32, started_at: Option<u64>) {
-    let changed = known.change(&core.journal, |state| {
+    known.settle(&core.journal, |state| {
         if state.phase() == ContainerPhase::Running {
             return false;
         }
@@ -228,9 +227,6 @@ fn set_running(core: &Core, known: &Container, pid: u32, started_at: Option<u64>
         state.started_at = started_at.and_then(|at| i64::try_from(at).ok()).unwrap_or_else(host::now);
         true
     });
-    if let Err(error) = changed {
-        tracing::error!(container = known.id(), error = chain(&error), "journal not written");
-    }
 }
 
 /// Removals the last run began are finished; containers of sandboxes nobody knows go too.
@@ -293,18 +289,6 @@ fn sweep_containers(core: &Core) -> Result<(), OpError> {
             tracing::warn!(container = %id, "folder of no container removed");
             crate::image_volume::undo(core, &id, &[])?;
         }
-    }
-    Ok(())
-}
-
-/// The rows of another boot: nothing of them lives, and nobody will ask for them by id.
-pub(crate) fn forget_stale(core: &Core, contents: &Contents) -> Result<(), OpError> {
-    let written = OpError::failed::<std::io::Error>;
-    for id in contents.containers.keys() {
-        core.journal.append(Kind::ContainerGone(id.clone())).map_err(written("write the journal"))?;
-    }
-    for id in contents.sandboxes.keys() {
-        core.journal.append(Kind::SandboxGone(id.clone())).map_err(written("write the journal"))?;
     }
     Ok(())
 }

@@ -127,10 +127,7 @@ async fn give_up(core: &Arc<Core>, sandbox: &Arc<Sandbox>) {
     if let Err(error) = undone {
         let error = chain(&error);
         tracing::warn!(sandbox = %sandbox.id, error, "half made sandbox not cleaned up; it stays listed");
-        if let Err(error) = sandbox.change(&core.journal, |state| state.phase = SandboxPhase::NotReady as i32)
-        {
-            tracing::error!(error = chain(&error), "journal not written");
-        }
+        sandbox.settle(&core.journal, |state| state.phase = SandboxPhase::NotReady as i32);
     }
 }
 
@@ -267,8 +264,8 @@ async fn stop_once(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpErr
     if sandbox.phase() == SandboxPhase::Creating {
         return Err(OpError::Precondition { why: format!("sandbox {} is still being made", sandbox.id) });
     }
-    // From here on no container can be created in it.
-    sandbox.change(&core.journal, |state| state.phase = SandboxPhase::NotReady as i32)?;
+    // From here on no container can be created in it. A full disk is no reason not to stop.
+    sandbox.settle(&core.journal, |state| state.phase = SandboxPhase::NotReady as i32);
     let stops = core.registry.containers_of(&sandbox.id).into_iter().map(|container| {
         let core = core.clone();
         async move { container::stop(&core, &container, 0).await }
@@ -312,11 +309,12 @@ pub(crate) async fn tear_down(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Resul
         pod_files::release(&sandbox.dir).map_err(OpError::failed("release the pod's namespaces"))
     })
     .await?;
-    sandbox.change(&core.journal, |state| {
+    sandbox.settle(&core.journal, |state| {
         state.detached = true;
         state.reaper_pid = 0;
         state.net_devices.clear();
-    })
+    });
+    Ok(())
 }
 
 /// Removes a sandbox and its containers; an unknown one is removed already. Joins a removal under way.
@@ -369,7 +367,8 @@ pub(crate) async fn forget(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(
     let taken = sandbox.clone();
     core.blocking(move |core| {
         pod_files::remove(&taken.dir).map_err(OpError::failed("remove the pod's files"))?;
-        core.journal.append(Kind::SandboxGone(taken.id.clone())).map_err(OpError::failed("write the journal"))
+        core.journal.forget(Kind::SandboxGone(taken.id.clone()));
+        Ok(())
     })
     .await?;
     core.registry.drop_sandbox(&sandbox.id);

@@ -162,3 +162,58 @@ async fn a_supervisor_killed_amid_starts_loses_no_container() {
     world.stop_and_remove(&sandbox).await;
     eventually("nothing is left", || world.residue().is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn supervisors_that_die_during_adoption_leave_no_start_without_an_end() {
+    let mut world = World::new().await;
+    let pod = world.pod("stuck");
+    let sandbox = world.run(&pod).await.unwrap();
+    let id = world.create(&sandbox, &pod, &World::shell("stuck", "sleep 1000")).await.unwrap();
+    let mut calls = start_under_way(&world, &id);
+    world.kill();
+    assert!(calls.join_next().await.unwrap().unwrap().is_err());
+    let killer = world.kill_supervisors();
+    world.start(None).await;
+    drop(killer);
+    // Whatever became of it, it can be stopped and removed in bounded time.
+    let gone = tokio::time::timeout(Duration::from_secs(60), world.stop_and_remove(&sandbox)).await;
+    assert!(gone.is_ok(), "the sandbox cannot be stopped: {:?}", world.status(&id).await);
+    eventually("nothing is left", || world.residue().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_run_folder_refuses_what_is_new_and_keeps_what_runs() {
+    let mut world = World::with_run_folder_of(1 << 20).await;
+    let pod = world.pod("steady");
+    let sandbox = world.run(&pod).await.unwrap();
+    let script = "i=0; while :; do i=$((i+1)); echo line $i; sleep 0.05; done";
+    let steady = world.create(&sandbox, &pod, &World::shell("steady", script)).await.unwrap();
+    world.begin(&steady).await.unwrap();
+    let started = world.status(&steady).await.started_at;
+    let brief = "while [ ! -e /proc/1/root/tmp/go ]; do sleep 0.02; done; exit 5";
+    let brief = world.create(&sandbox, &pod, &World::shell("brief", brief)).await.unwrap();
+    world.begin(&brief).await.unwrap();
+    world.fill_run_folder();
+    let refused = world.run(&world.pod("refused")).await.unwrap_err();
+    assert!(refused.message().contains("No space left on device"), "{refused}");
+    let mut large = World::shell("large", "true");
+    large.annotations.insert("large".into(), "x".repeat(64 << 10));
+    let refused = world.create(&sandbox, &pod, &large).await.unwrap_err();
+    assert!(refused.message().contains("No space left on device"), "{refused}");
+    world.exec(&brief, "echo > /tmp/go", 10).await.unwrap();
+    assert_eq!(world.exited(&brief).await.exit_code, 5, "an exit is known although no row can say it");
+    let lines = world.log("steady").lines().count();
+    eventually("what runs goes on", || world.log("steady").lines().count() > lines + 5);
+    assert_eq!(sandboxes(&world).await.len(), 1, "nothing of the refused pod is left");
+    world.empty_run_folder();
+    let late = world.run(&world.pod("late")).await.unwrap();
+    world.kill();
+    world.start(None).await;
+    let status = world.status(&steady).await;
+    assert_eq!((status.state, status.started_at), (cri::ContainerState::ContainerRunning as i32, started));
+    assert_eq!(world.exited(&brief).await.exit_code, 5, "and it is remembered");
+    for sandbox in [sandbox, late] {
+        world.stop_and_remove(&sandbox).await;
+    }
+    eventually("nothing is left", || world.residue().is_empty());
+}

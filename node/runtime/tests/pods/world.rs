@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -96,12 +96,33 @@ fn image(path: &Path) {
     built.write_oci_archive(path, IMAGE).unwrap();
 }
 
+/// Kills supervisors until it is dropped.
+pub(crate) struct Killer {
+    done: std::sync::Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Drop for Killer {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().ok();
+    }
+}
+
 impl World {
     pub(crate) async fn new() -> World {
+        World::with_run_folder_of(0).await
+    }
+
+    /// One whose run folder is a file system of so many bytes; zero is no limit.
+    pub(crate) async fn with_run_folder_of(bytes: u64) -> World {
         let keep = tempfile::Builder::new().prefix("pwrt").tempdir().unwrap();
         let name = format!("pwrt-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let dir = keep.path().join(&name);
-        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::create_dir_all(dir.join("run")).unwrap();
+        if bytes > 0 {
+            podwire_linux::mount::tmpfs(&dir.join("run"), bytes, 0o755).unwrap();
+        }
         let archive = keep.path().join("image.tar");
         image(&archive);
         let data = keep.path().join("data.tar");
@@ -134,6 +155,32 @@ impl World {
     /// Does something in the node's network namespace.
     pub(crate) fn on_node<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.netns.run(work).unwrap()
+    }
+
+    /// Takes all the room there is in the run folder.
+    pub(crate) fn fill_run_folder(&self) {
+        use std::io::Write;
+        let mut filler = std::fs::File::create(self.dir.join("run/filler")).unwrap();
+        while filler.write_all(&[0; 4096]).is_ok() {}
+    }
+
+    /// Gives that room back.
+    pub(crate) fn empty_run_folder(&self) {
+        std::fs::remove_file(self.dir.join("run/filler")).unwrap();
+    }
+
+    /// Kills every supervisor there is and that comes, until the answer is dropped.
+    pub(crate) fn kill_supervisors(&self) -> Killer {
+        let (dir, done) = (self.dir.clone(), std::sync::Arc::new(AtomicBool::new(false)));
+        let told = done.clone();
+        let kill = move || {
+            while !told.load(Ordering::Relaxed) {
+                signal_supervisor(&dir, Signal::KILL);
+                std::thread::sleep(Duration::from_millis(40));
+            }
+        };
+        let thread = std::thread::Builder::new().name("killer".into()).spawn(kill).unwrap();
+        Killer { done, thread: Some(thread) }
     }
 
     /// Holds the supervisor up: what is asked of it stays in its socket.
@@ -293,7 +340,9 @@ impl World {
         }
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         let under = self.dir.to_string_lossy();
-        found.extend(mounts.lines().filter(|line| line.contains(&*under)).map(str::to_owned));
+        let run = format!(" {under}/run ");
+        let ours = |line: &&str| line.contains(&*under) && !line.contains(&run);
+        found.extend(mounts.lines().filter(ours).map(str::to_owned));
         let links = self.netns.run(|| std::fs::read_to_string("/proc/thread-self/net/dev")).unwrap().unwrap();
         found.extend(links.lines().filter(|line| line.trim_start().starts_with("veth")).map(str::to_owned));
         for entry in std::fs::read_dir(self.dir.join("cni/ipam")).into_iter().flatten().flatten() {
