@@ -16,6 +16,7 @@ mod helper;
 mod hooks;
 mod journal;
 mod log;
+mod notes;
 mod output;
 mod poll;
 mod seal;
@@ -32,6 +33,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 pub(crate) use foreign::ForeignPlan;
+pub(crate) use notes::note;
 use server::Server;
 
 /// Arguments of the hidden `supervisor` subcommand.
@@ -110,6 +112,7 @@ pub fn supervisor_main(words: Vec<OsString>) -> ExitCode {
 /// Goes on in the process, and with the descriptors, of an older supervisor.
 fn resume_and_run(args: &SupervisorArgs, state: RawFd, sealed: io::Result<()>) -> io::Result<()> {
     harden()?;
+    notes::begin(&args.state_dir)?;
     if let Err(error) = sealed {
         note(&format!("the executable is not sealed against containers: {error}"));
     }
@@ -184,11 +187,9 @@ fn start(args: &SupervisorArgs) -> io::Result<Server> {
 /// Nothing of the daemon's terminal or pipes stays open; notes go to a file.
 fn redirect_stdio(args: &SupervisorArgs) -> io::Result<()> {
     let null = fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
-    let log = fs::OpenOptions::new().append(true).create(true).open(args.state_dir.join("supervisor.log"))?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(&log)?;
-    Ok(())
+    notes::begin(&args.state_dir)
 }
 
 /// Orphans of containers come to us; nobody in a container can look into us; many descriptors.
@@ -235,11 +236,4 @@ fn listen(args: &SupervisorArgs) -> io::Result<UnixListener> {
     listener.set_nonblocking(true)?;
     debug_assert!(listener.as_raw_fd() > 2);
     Ok(listener)
-}
-
-/// A line in the supervisor's own log file.
-pub(crate) fn note(text: &str) {
-    let line = format!("{} {text}\n", log::timestamp(poll::now()));
-    // Ignored: without a log file there is nobody to tell.
-    io::stderr().write_all(line.as_bytes()).ok();
 }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "containers/bombs.rs"]
+mod bombs;
 #[path = "containers/exec.rs"]
 mod exec;
 #[path = "containers/isolation.rs"]

@@ -24,25 +24,32 @@ use crate::protocol::{AdoptArg, FdRole, FdsReply, Refusal};
 use crate::request::Event;
 
 impl Server {
-    /// Restores what the journal says.
-    pub(super) fn restore(&mut self, records: Vec<Record>) {
+    /// Restores what the journal says: all of it, or there is no supervisor yet. One without a container that lives would
+    /// let it be started a second time.
+    pub(super) fn restore(&mut self, records: Vec<Record>) -> io::Result<()> {
         for record in records {
             let id = record.id.clone();
-            match self.restore_one(record) {
-                Ok(container) => {
-                    let fate = if container.has_exited() { "has ended" } else { "runs" };
-                    note(&format!("took over container {id}: it {fate}"));
-                    self.containers.insert(id, container);
-                }
-                Err(error) => note(&format!("container {id} not taken over: {error}")),
-            }
+            let container = self.restore_one(record).map_err(|error| {
+                io::Error::new(error.kind(), format!("take over container {id}: {error}"))
+            })?;
+            let fate = if container.has_exited() { "has ended" } else { "runs" };
+            note(&format!("took over container {id}: it {fate}"));
+            self.containers.insert(id, container);
         }
+        Ok(())
     }
 
     fn restore_one(&mut self, record: Record) -> io::Result<Container> {
-        let alive = birth(record.pid) == Some(record.birth) && record.exited.is_none();
+        let living = match record.exited {
+            None if birth(record.pid) == Some(record.birth) => open_living(record.pid)?,
+            _ => None,
+        };
+        let alive = living.is_some();
         // A process that is gone still needs a descriptor; our own stands in until the daemon's comes.
-        let fd = pidfd::open(if alive { record.pid } else { std::process::id() })?;
+        let fd = match living {
+            Some(fd) => fd,
+            None => pidfd::open(std::process::id())?,
+        };
         let whose = Whose { container: record.id.clone(), exec: None };
         let token =
             if alive { Some(self.poll.add(&fd, Source::Process(whose), EventFlags::IN)?) } else { None };
@@ -55,7 +62,7 @@ impl Server {
             Some(plan) => Some(cgroup::group(&plan.path).map_err(io::Error::other)?),
             None => None,
         };
-        let log = record.log_path.map(Log::open).transpose()?;
+        let log = record.log_path.map(|path| resume_log(&record.id, path));
         let mut container = Container {
             own_pids: record.plan.clone_flags & u64::from(libc::CLONE_NEWPID.cast_unsigned()) != 0,
             id: record.id,
@@ -166,6 +173,24 @@ impl Server {
         self.send(reply.client, &ok(reply.seq, &FdsReply { fds: roles }), fds);
         Ok(())
     }
+}
+
+/// The process, unless it has just ended.
+fn open_living(pid: u32) -> io::Result<Option<OwnedFd>> {
+    match pidfd::open(pid) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The log of a container that lives on, whether or not it can be opened now.
+pub(super) fn resume_log(id: &str, path: std::path::PathBuf) -> Log {
+    let (log, trouble) = Log::resume(path);
+    if let Some(trouble) = trouble {
+        note(&format!("container {id}: {trouble}"));
+    }
+    log
 }
 
 /// A pidfd opened before the end still knows the exit code.

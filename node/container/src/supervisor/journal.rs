@@ -1,22 +1,29 @@
 //! What a new supervisor must know when this one dies without a word.
 //!
-//! A line of magic, version and boot id, then one JSON object per line, appended and never synced:
-//! it must survive the process, not the machine. After another boot it is stale and begins anew.
+//! A boot journal whose rows are JSON objects. What could not be written is not lost as long as we live: the next chance
+//! is taken to write everything anew, and nothing is created or started before that. The version before wrote lines of
+//! JSON behind a line of magic, version and boot id; such a file is taken over.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use podwire_linux::boot_journal::{BootJournal, Frame, Kind};
 use serde::{Deserialize, Serialize};
 
 use super::container::{Container, Exited, Phase};
 use super::foreign::ForeignPlan;
 use crate::plan::LaunchPlan;
 
-const MAGIC: &str = "PODWSUPJ 1";
+const KIND: Kind = Kind { magic: b"PODWSUPJ", version: 2 };
+/// How a file of the version before begins; its boot id follows.
+const LINES: &str = "PODWSUPJ 1 ";
 /// Rewritten when it is larger than this and mostly history.
 const LARGE: u64 = 4 << 20;
+/// How soon a journal that could not be written is tried again.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// One container, as much as a successor needs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -38,7 +45,7 @@ pub(super) struct Record {
     pub(super) exited: Option<Exited>,
 }
 
-/// One line.
+/// One row.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Line {
@@ -51,10 +58,19 @@ enum Line {
 /// The open journal.
 #[derive(Debug)]
 pub(super) struct Journal {
-    path: PathBuf,
-    file: File,
-    bytes: u64,
-    heading: String,
+    file: BootJournal,
+    /// Its size when it was last rewritten: about what of it is live.
+    live: u64,
+    /// No rewrite below this size: the last one failed.
+    rewrite_above: u64,
+    /// Since when something is missing in the file, and why.
+    behind: Option<Behind>,
+}
+
+#[derive(Debug)]
+struct Behind {
+    reason: String,
+    next_try: Instant,
 }
 
 /// When a process was born, in ticks since boot.
@@ -94,78 +110,146 @@ impl Record {
     }
 }
 
-/// The containers in the text of a journal, as of its last whole line.
-fn replay(text: &str, heading: &str) -> BTreeMap<String, Record> {
-    let mut records = BTreeMap::new();
-    let mut lines = text.split_inclusive('\n');
-    if lines.next().map(str::trim_end) != Some(heading) {
-        return records;
+fn apply(records: &mut BTreeMap<String, Record>, line: Line) {
+    match line {
+        Line::Put(record) => {
+            records.insert(record.id.clone(), *record);
+        }
+        Line::Started { id, at } => {
+            if let Some(record) = records.get_mut(&id) {
+                record.started_at = Some(at);
+            }
+        }
+        Line::Exited { id, exited } => {
+            if let Some(record) = records.get_mut(&id) {
+                record.exited = Some(exited);
+            }
+        }
+        Line::Drop { id } => {
+            records.remove(&id);
+        }
     }
-    // A last line that was cut short by the end of its writer never happened.
-    for line in lines.filter(|line| line.ends_with('\n')) {
-        match serde_json::from_str(line) {
-            Ok(Line::Put(record)) => {
-                records.insert(record.id.clone(), *record);
-            }
-            Ok(Line::Started { id, at }) => {
-                if let Some(record) = records.get_mut(&id) {
-                    record.started_at = Some(at);
-                }
-            }
-            Ok(Line::Exited { id, exited }) => {
-                if let Some(record) = records.get_mut(&id) {
-                    record.exited = Some(exited);
-                }
-            }
-            Ok(Line::Drop { id }) => {
-                records.remove(&id);
-            }
-            Err(error) => super::note(&format!("journal line not understood, skipped: {error}")),
+}
+
+/// The containers in rows.
+fn replay(rows: &[Vec<u8>]) -> BTreeMap<String, Record> {
+    let mut records = BTreeMap::new();
+    for row in rows {
+        match serde_json::from_slice(row) {
+            Ok(line) => apply(&mut records, line),
+            Err(error) => super::note(&format!("journal row not understood, skipped: {error}")),
         }
     }
     records
 }
 
+/// The containers in the text of a journal of the version before, as of its last whole line.
+fn replay_lines(text: &str) -> BTreeMap<String, Record> {
+    let mut records = BTreeMap::new();
+    // A last line that was cut short by the end of its writer never happened.
+    for line in text.split_inclusive('\n').skip(1).filter(|line| line.ends_with('\n')) {
+        match whole_line(line) {
+            Some(line) => apply(&mut records, line),
+            None => super::note("journal line not understood, skipped"),
+        }
+    }
+    records
+}
+
+/// A line, or the whole one behind what a full disk left of the one before. Within JSON's strings a quote is never bare,
+/// so that nothing in them looks like one.
+fn whole_line(line: &str) -> Option<Line> {
+    let mut starts = line.match_indices("{\"").map(|(at, _)| at);
+    starts.find_map(|at| serde_json::from_str(&line[at..]).ok())
+}
+
+/// The records in a file of the version before; of another boot there are none.
+fn old_records(path: &Path, boot: &str) -> io::Result<Option<Vec<Record>>> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) if bytes.starts_with(LINES.as_bytes()) => bytes,
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => return Ok(None),
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    let is_ours = text.lines().next().and_then(|heading| heading.strip_prefix(LINES)) == Some(boot);
+    Ok(Some(if is_ours { replay_lines(&text).into_values().collect() } else { Vec::new() }))
+}
+
+fn frame(line: &Line) -> io::Result<Frame> {
+    Frame::of(&serde_json::to_vec(line)?)
+}
+
+fn puts(records: impl Iterator<Item = Record>) -> io::Result<Vec<Frame>> {
+    records.map(|record| frame(&Line::Put(Box::new(record)))).collect()
+}
+
 impl Journal {
     /// Opens the journal of `state_dir` and returns what the last supervisor of this boot left.
     pub(super) fn open(state_dir: &Path) -> io::Result<(Journal, Vec<Record>)> {
-        let path = state_dir.join("journal");
-        let heading = format!("{MAGIC} {}", podwire_linux::boot::id()?);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(error),
-        };
-        let records: Vec<_> = replay(&text, &heading).into_values().collect();
-        let file = OpenOptions::new().append(true).create(true).open(&path)?;
-        let mut journal = Journal { path, file, bytes: 0, heading };
-        journal.rewrite(records.iter().cloned())?;
-        Ok((journal, records))
+        Self::open_of(state_dir, &podwire_linux::boot::id()?)
     }
 
-    fn rewrite(&mut self, records: impl Iterator<Item = Record>) -> io::Result<()> {
-        let mut text = format!("{}\n", self.heading);
-        for record in records {
-            text.push_str(&serde_json::to_string(&Line::Put(Box::new(record)))?);
-            text.push('\n');
-        }
-        let fresh = self.path.with_extension("new");
-        fs::write(&fresh, &text)?;
-        fs::rename(&fresh, &self.path)?;
-        self.file = OpenOptions::new().append(true).open(&self.path)?;
-        self.bytes = text.len() as u64;
+    fn open_of(state_dir: &Path, boot: &str) -> io::Result<(Journal, Vec<Record>)> {
+        let path = state_dir.join("journal");
+        let (file, records) = match old_records(&path, boot)? {
+            Some(records) => {
+                let frames = puts(records.iter().cloned())?;
+                (BootJournal::create(&path, KIND, boot, &frames)?, records)
+            }
+            None => {
+                let (file, found) = BootJournal::open(&path, KIND, boot)?;
+                let rows = if found.stale { Vec::new() } else { found.rows };
+                (file, replay(&rows).into_values().collect())
+            }
+        };
+        Ok((Journal { live: file.size(), file, rewrite_above: 0, behind: None }, records))
+    }
+
+    fn rewrite(&mut self, containers: &BTreeMap<String, Container>) -> io::Result<()> {
+        self.file.rewrite(&puts(containers.values().map(Record::of))?)?;
+        self.live = self.file.size();
+        self.behind = None;
         Ok(())
     }
 
     fn append(&mut self, line: &Line) {
-        let written = serde_json::to_string(line).map_err(io::Error::from).and_then(|mut text| {
-            text.push('\n');
-            self.bytes += text.len() as u64;
-            self.file.write_all(text.as_bytes())
-        });
+        let written = frame(line).and_then(|row| self.file.append(&row));
         if let Err(error) = written {
-            super::note(&format!("journal not written: {error}; a successor would miss this"));
+            if self.behind.is_none() {
+                super::note(&format!("journal not written: {error}; nothing is started until it is"));
+            }
+            self.behind = Some(Behind { reason: error.to_string(), next_try: Instant::now() });
         }
+    }
+
+    /// Writes what is missing, if it is time to try. Says when to try again.
+    pub(super) fn mend(&mut self, containers: &BTreeMap<String, Container>) -> Option<Duration> {
+        let behind = self.behind.as_ref()?;
+        let wait = behind.next_try.saturating_duration_since(Instant::now());
+        if !wait.is_zero() {
+            return Some(wait);
+        }
+        match self.rewrite(containers) {
+            Ok(()) => {
+                super::note("journal written again");
+                None
+            }
+            Err(error) => {
+                self.behind = Some(Behind { reason: error.to_string(), next_try: Instant::now() + RETRY });
+                Some(RETRY)
+            }
+        }
+    }
+
+    /// Why nothing new may run: a successor would not know of it.
+    pub(super) fn trouble(&mut self, containers: &BTreeMap<String, Container>) -> Option<String> {
+        if let Some(behind) = &mut self.behind {
+            behind.next_try = Instant::now();
+        }
+        self.mend(containers)?;
+        self.behind
+            .as_ref()
+            .map(|behind| format!("the supervisor's journal cannot be written: {}", behind.reason))
     }
 
     pub(super) fn put(&mut self, container: &Container) {
@@ -183,11 +267,15 @@ impl Journal {
     /// Forgets a container; rewrites the file when it has become mostly history.
     pub(super) fn dropped(&mut self, id: &str, left: &BTreeMap<String, Container>) {
         self.append(&Line::Drop { id: id.to_owned() });
-        if self.bytes > LARGE.max(left.len() as u64 * (64 << 10)) {
-            let rewritten = self.rewrite(left.values().map(Record::of));
-            if let Err(error) = rewritten {
-                super::note(&format!("journal not rewritten: {error}"));
-            }
+        let size = self.file.size();
+        if size > LARGE.max(4 * self.live).max(self.rewrite_above) {
+            self.rewrite_above = match self.rewrite(left) {
+                Ok(()) => 0,
+                Err(error) => {
+                    super::note(&format!("journal not rewritten: {error}"));
+                    size + LARGE
+                }
+            };
         }
     }
 }
@@ -211,33 +299,113 @@ mod tests {
         }
     }
 
-    fn text(lines: &[Line]) -> String {
-        let lines: Vec<_> = lines.iter().map(|l| serde_json::to_string(l).unwrap()).collect();
-        format!("h\n{}\n", lines.join("\n"))
+    /// As the version before wrote it: `a` with a log, `b` that began and ended, `c` that was dropped.
+    const OLD: &str = concat!(
+        "PODWSUPJ 1 this-boot\n",
+        "{\"put\":{\"id\":\"a\",\"pid\":1,\"birth\":2,\"plan\":{\"clone_flags\":0,\"join\":[],\"unshare_cgrou",
+        "p\":false,\"uid_maps\":[],\"gid_maps\":[],\"cgroup\":null,\"rootfs\":null,\"mounts\":[],\"devices\":",
+        "[],\"dev_links\":false,\"masked\":[],\"readonly\":[],\"propagation\":0,\"sysctls\":[],\"hostname\":n",
+        "ull,\"domainname\":null,\"mount_label\":null,\"process\":{\"reaper\":false,\"argv\":[],\"env\":[],\"",
+        "cwd\":\"\",\"uid\":0,\"gid\":0,\"groups\":[],\"umask\":null,\"caps\":null,\"rlimits\":[],\"no_new_pr",
+        "ivs\":false,\"oom_score_adj\":null,\"io_priority\":null,\"scheduler\":null,\"memory_policy\":null,\"",
+        "apparmor\":null,\"selinux\":null,\"seccomp\":null}},\"log_path\":\"/var/log/pods/a/0.log\",\"oom_wat",
+        "ch\":false,\"started_at\":null,\"start_failed\":false,\"exited\":null}}\n",
+        "{\"put\":{\"id\":\"b\",\"pid\":1,\"birth\":2,\"plan\":{\"clone_flags\":0,\"join\":[],\"unshare_cgrou",
+        "p\":false,\"uid_maps\":[],\"gid_maps\":[],\"cgroup\":null,\"rootfs\":null,\"mounts\":[],\"devices\":",
+        "[],\"dev_links\":false,\"masked\":[],\"readonly\":[],\"propagation\":0,\"sysctls\":[],\"hostname\":n",
+        "ull,\"domainname\":null,\"mount_label\":null,\"process\":{\"reaper\":false,\"argv\":[],\"env\":[],\"",
+        "cwd\":\"\",\"uid\":0,\"gid\":0,\"groups\":[],\"umask\":null,\"caps\":null,\"rlimits\":[],\"no_new_pr",
+        "ivs\":false,\"oom_score_adj\":null,\"io_priority\":null,\"scheduler\":null,\"memory_policy\":null,\"",
+        "apparmor\":null,\"selinux\":null,\"seccomp\":null}},\"log_path\":null,\"oom_watch\":false,\"started_",
+        "at\":null,\"start_failed\":false,\"exited\":null}}\n",
+        "{\"started\":{\"id\":\"b\",\"at\":5}}\n",
+        "{\"put\":{\"id\":\"c\",\"pid\":1,\"birth\":2,\"plan\":{\"clone_flags\":0,\"join\":[],\"unshare_cgrou",
+        "p\":false,\"uid_maps\":[],\"gid_maps\":[],\"cgroup\":null,\"rootfs\":null,\"mounts\":[],\"devices\":",
+        "[],\"dev_links\":false,\"masked\":[],\"readonly\":[],\"propagation\":0,\"sysctls\":[],\"hostname\":n",
+        "ull,\"domainname\":null,\"mount_label\":null,\"process\":{\"reaper\":false,\"argv\":[],\"env\":[],\"",
+        "cwd\":\"\",\"uid\":0,\"gid\":0,\"groups\":[],\"umask\":null,\"caps\":null,\"rlimits\":[],\"no_new_pr",
+        "ivs\":false,\"oom_score_adj\":null,\"io_priority\":null,\"scheduler\":null,\"memory_policy\":null,\"",
+        "apparmor\":null,\"selinux\":null,\"seccomp\":null}},\"log_path\":null,\"oom_watch\":false,\"started_",
+        "at\":null,\"start_failed\":false,\"exited\":null}}\n",
+        "{\"drop\":{\"id\":\"c\"}}\n",
+        "{\"exited\":{\"id\":\"b\",\"exited\":{\"code\":3,\"signal\":null,\"oom\":false,\"at\":9}}}\n",
+    );
+
+    fn write(text: &str) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("journal"), text).unwrap();
+        dir
+    }
+
+    #[test]
+    fn the_journal_of_the_version_before_is_taken_over() {
+        let dir = write(OLD);
+        for _ in 0..2 {
+            let (_, records) = Journal::open_of(dir.path(), "this-boot").unwrap();
+            let ids: Vec<_> = records.iter().map(|record| record.id.as_str()).collect();
+            assert_eq!(ids, ["a", "b"]);
+            assert_eq!(records[0].log_path.as_deref(), Some(Path::new("/var/log/pods/a/0.log")));
+            assert_eq!((records[1].started_at, records[1].exited.map(|e| e.code)), (Some(5), Some(3)));
+        }
+        let dir = write(OLD);
+        assert!(Journal::open_of(dir.path(), "another-boot").unwrap().1.is_empty());
+        for cut in 0..OLD.len() {
+            let dir = write(&OLD[..cut]);
+            let (mut journal, before) = Journal::open_of(dir.path(), "this-boot").unwrap();
+            journal.append(&Line::Put(Box::new(record("z"))));
+            let (_, after) = Journal::open_of(dir.path(), "this-boot").unwrap();
+            assert_eq!(after.len(), before.len() + 1, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_a_full_disk_tore_takes_no_other_with_it() {
+        let lines: Vec<&str> = OLD.split_inclusive('\n').collect();
+        for cut in 1..lines[1].len() - 1 {
+            let torn = format!("{}{}{}", lines[0], &lines[1][..cut], lines[2..].concat());
+            let dir = write(&torn);
+            let (_, records) = Journal::open_of(dir.path(), "this-boot").unwrap();
+            assert_eq!(records.len(), 1, "cut at {cut}");
+            assert_eq!((records[0].id.as_str(), records[0].started_at), ("b", Some(5)), "cut at {cut}");
+        }
+        // What a pod writes into its own settings is not a line.
+        let mut forging = record("a");
+        forging.plan.hostname = Some("{\"drop\":{\"id\":\"b\"}}".to_owned());
+        let put = serde_json::to_string(&Line::Put(Box::new(forging))).unwrap();
+        assert!(whole_line(&put[..put.len() - 1]).is_none());
     }
 
     #[test]
     fn a_journal_gives_what_was_not_dropped() {
-        let exited = Exited { code: 3, signal: None, oom: false, at: 9 };
-        let text = text(&[
-            Line::Put(Box::new(record("a"))),
-            Line::Put(Box::new(record("b"))),
-            Line::Started { id: "b".to_owned(), at: 5 },
-            Line::Drop { id: "a".to_owned() },
-            Line::Exited { id: "b".to_owned(), exited },
-        ]);
-        let records = replay(&text, "h");
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, records) = Journal::open_of(dir.path(), "boot").unwrap();
+        assert!(records.is_empty());
+        for id in ["a", "b"] {
+            journal.append(&Line::Put(Box::new(record(id))));
+        }
+        journal.started("b", 5);
+        journal.dropped("a", &BTreeMap::new());
+        journal.exited("b", Exited { code: 3, signal: None, oom: false, at: 9 });
+        let (_, records) = Journal::open_of(dir.path(), "boot").unwrap();
         assert_eq!(records.len(), 1);
-        assert_eq!((records["b"].started_at, records["b"].exited.map(|e| e.code)), (Some(5), Some(3)));
+        assert_eq!((records[0].started_at, records[0].exited.map(|e| e.code)), (Some(5), Some(3)));
     }
 
     #[test]
-    fn a_journal_cut_at_any_byte_is_read_up_to_its_last_whole_line() {
-        let text = text(&[Line::Put(Box::new(record("a"))), Line::Drop { id: "a".to_owned() }]);
-        for length in 0..text.len() {
-            assert!(replay(&text[..length], "h").len() <= 1);
-        }
-        assert!(replay(&text, "h").is_empty());
-        assert!(replay(&text, "another boot").is_empty());
+    fn a_journal_on_a_full_disk_says_so_until_everything_is_written() {
+        let disk = podwire_testkit::SmallDisk::new(64 << 10).unwrap();
+        let (mut journal, _) = Journal::open_of(disk.path(), "boot").unwrap();
+        let none = BTreeMap::new();
+        assert_eq!(journal.trouble(&none), None);
+        disk.fill().unwrap();
+        let mut large = record("large");
+        large.plan.hostname = Some("x".repeat(10_000));
+        journal.append(&Line::Put(Box::new(large)));
+        let trouble = journal.trouble(&none).unwrap();
+        assert!(trouble.contains("No space left on device"), "{trouble}");
+        assert!(journal.mend(&none).is_some_and(|wait| wait <= RETRY));
+        disk.empty().unwrap();
+        assert_eq!(journal.trouble(&none), None);
+        assert_eq!(journal.mend(&none), None);
     }
 }

@@ -11,6 +11,9 @@ use super::poll::{Poll, Source, Stream, Token, now};
 
 /// Read at once from one pipe before the others get their turn.
 const CHUNK: usize = 64 << 10;
+/// Read at once from what a container left when it ended: as much as a pipe can hold that a container may have made
+/// larger (`/proc/sys/fs/pipe-max-size`). What is beyond comes in turn with everybody else's.
+const MOST_LEFT: u64 = 1 << 20;
 
 /// One stream of a container.
 #[derive(Debug)]
@@ -75,52 +78,78 @@ fn read(fd: &OwnedFd, buffer: &mut [u8]) -> Got {
 }
 
 impl Container {
-    /// Moves one chunk of a stream; false at its end.
-    pub(super) fn pump(&mut self, stream: Stream, poll: &mut Poll) -> bool {
-        let Some(at) = self.outputs.iter().position(|o| o.stream == stream && o.token.is_some()) else {
-            return false;
-        };
+    /// Moves one chunk of a stream.
+    pub(super) fn pump(&mut self, stream: Stream, poll: &mut Poll) {
+        self.pump_at_most(stream, CHUNK, poll);
+    }
+
+    /// Moves at most `most` bytes of a stream; `None` when there was nothing.
+    fn pump_at_most(&mut self, stream: Stream, most: usize, poll: &mut Poll) -> Option<usize> {
+        let at = self.outputs.iter().position(|o| o.stream == stream && o.token.is_some())?;
         let mut buffer = [0; CHUNK];
-        match read(&self.outputs[at].fd, &mut buffer) {
+        let buffer = &mut buffer[..most.min(CHUNK)];
+        match read(&self.outputs[at].fd, buffer) {
             Got::Bytes(count) => {
                 self.record(at, &buffer[..count]);
                 self.copy_to_sinks(stream, &buffer[..count], poll);
-                true
+                Some(count)
             }
-            Got::Nothing => false,
+            Got::Nothing => None,
             Got::End => {
                 self.end_of_stream(at, poll);
-                false
+                None
             }
         }
     }
 
-    /// Moves everything that is there, when the writer has ended.
+    /// Moves what was there when the writer ended. Not until there is nothing: others may hold the same pipe and write
+    /// without pause, and what they write is not the container's last word.
     pub(super) fn drain(&mut self, poll: &mut Poll) {
         for stream in [Stream::Stdout, Stream::Stderr] {
-            while self.pump(stream, poll) {}
+            let mut left = self.waiting(stream);
+            while left > 0 {
+                let Some(moved) = self.pump_at_most(stream, left, poll) else { break };
+                left -= moved;
+            }
         }
+    }
+
+    /// How much of a stream is to be moved at once.
+    fn waiting(&self, stream: Stream) -> usize {
+        let Some(output) = self.outputs.iter().find(|o| o.stream == stream && o.token.is_some()) else {
+            return 0;
+        };
+        // What a terminal is about to pass on does not count as readable yet.
+        let counted = if rustix::termios::isatty(&output.fd) {
+            MOST_LEFT
+        } else {
+            rustix::io::ioctl_fionread(&output.fd).unwrap_or(MOST_LEFT)
+        };
+        // One byte more, to see the end of a stream whose writers are gone.
+        usize::try_from(counted.saturating_add(1).min(MOST_LEFT)).unwrap_or(CHUNK)
     }
 
     fn record(&mut self, at: usize, bytes: &[u8]) {
         let Some(log) = &mut self.log else { return };
         let output = &mut self.outputs[at];
+        let at = now();
         let mut text = Vec::with_capacity(bytes.len() + bytes.len() / 4 + 64);
-        output.lines.push(bytes, output.stream, now(), &mut text);
-        if let Err(error) = log.write(&text) {
-            super::note(&format!("container {}: log not written: {error}", self.id));
+        output.lines.push(bytes, output.stream, at, &mut text);
+        if let Some(news) = log.write(&text, at) {
+            super::note(&format!("container {}: {news}", self.id));
         }
     }
 
     fn end_of_stream(&mut self, at: usize, poll: &mut Poll) {
         let output = &mut self.outputs[at];
         output.close(poll);
+        let at = now();
         let mut text = Vec::new();
-        output.lines.finish(output.stream, now(), &mut text);
+        output.lines.finish(output.stream, at, &mut text);
         if let Some(log) = &mut self.log
-            && let Err(error) = log.write(&text)
+            && let Some(news) = log.write(&text, at)
         {
-            super::note(&format!("container {}: log not written: {error}", self.id));
+            super::note(&format!("container {}: {news}", self.id));
         }
         if self.outputs.iter().all(|o| o.token.is_none()) {
             self.close_sinks(poll);

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 use serde::Serialize;
@@ -18,7 +18,7 @@ use super::container::{Container, Phase};
 use super::helper::Helper;
 use super::journal::Journal;
 use super::note;
-use super::poll::{Poll, Source, Whose};
+use super::poll::{Poll, Source, Token, Whose};
 use crate::error::RefusalKind;
 use crate::protocol::{
     AttachArg, FdRole, FdsReply, IdArg, Outgoing, RawRequest, Refusal, ResizeArg, SignalArg,
@@ -30,6 +30,9 @@ pub(super) struct Server {
     pub(super) poll: Poll,
     pub(super) args: SupervisorArgs,
     pub(super) listener: UnixListener,
+    ear: Token,
+    /// Set while nobody can be let in, as there are no descriptors left.
+    deaf_until: Option<Instant>,
     /// Held for as long as we live.
     pub(super) lock: OwnedFd,
     /// Our own pid namespace, to come back to after cloning into another.
@@ -45,11 +48,19 @@ pub(super) struct Server {
     /// Programs at work beside the containers.
     pub(super) helpers: BTreeMap<u64, Helper>,
     pub(super) next_helper: u64,
+    /// Orphans are left from the last round.
+    orphans_wait: bool,
     ending: bool,
 }
 
 /// How soon a group that was busy is tried again.
 const RETRY: Duration = Duration::from_millis(2);
+/// How long nobody is let in after there was no descriptor for one.
+const DEAF: Duration = Duration::from_millis(500);
+/// Connections let in before everything else gets its turn.
+const MOST_AT_ONCE: usize = 16;
+/// Orphans reaped before everything else gets its turn: a pod can make them without pause.
+const MOST_ORPHANS: usize = 256;
 
 pub(super) fn refusal(kind: RefusalKind, message: impl Into<String>) -> Refusal {
     Refusal { kind, message: message.into() }
@@ -80,11 +91,13 @@ impl Server {
         from_journal: bool,
     ) -> io::Result<Server> {
         let mut poll = Poll::new()?;
-        poll.add(&listener, Source::Listener, EventFlags::IN)?;
+        let ear = poll.add(&listener, Source::Listener, EventFlags::IN)?;
         let (journal, records) = Journal::open(&args.state_dir)?;
         let mut server = Server {
             poll,
             listener,
+            ear,
+            deaf_until: None,
             args: args.clone(),
             lock,
             own_pids: File::open("/proc/self/ns/pid")?,
@@ -97,32 +110,51 @@ impl Server {
             filters: Vec::new(),
             helpers: BTreeMap::new(),
             next_helper: 0,
+            orphans_wait: false,
             ending: false,
         };
         if from_journal {
-            server.restore(records);
+            server.restore(records)?;
         }
         Ok(server)
     }
 
     pub(super) fn run(&mut self) -> io::Result<()> {
         while !self.ending {
-            let late = self.hurry_helpers();
-            let timeout = self.has_deletions().then_some(RETRY).or(late);
-            let events = self.poll.wait(timeout)?;
+            let patience = self.patience();
+            let events = self.poll.wait(patience)?;
             let waited = events.is_empty();
             for (token, source, flags) in events {
                 if self.poll.has(token) {
                     self.event(source, flags);
                 }
             }
-            self.reap_orphans();
+            self.orphans_wait = self.reap_orphans();
             if waited || self.has_deletions() {
                 self.continue_deletions();
             }
         }
         note("ending: told to, and no containers left");
         Ok(())
+    }
+
+    /// How long to wait for the next event: until something else is due.
+    fn patience(&mut self) -> Option<Duration> {
+        let orphans = self.orphans_wait.then_some(Duration::ZERO);
+        let deletions = self.has_deletions().then_some(RETRY);
+        let dues =
+            [orphans, deletions, self.hurry_helpers(), self.journal.mend(&self.containers), self.listen()];
+        dues.into_iter().flatten().min()
+    }
+
+    /// Lets connections in again, if it is time. Says when to try again.
+    fn listen(&mut self) -> Option<Duration> {
+        let wait = self.deaf_until?.saturating_duration_since(Instant::now());
+        if wait.is_zero() && self.poll.change(&self.listener, self.ear, EventFlags::IN).is_ok() {
+            self.deaf_until = None;
+            return None;
+        }
+        Some(wait.max(RETRY))
     }
 
     fn event(&mut self, source: Source, flags: EventFlags) {
@@ -161,21 +193,19 @@ impl Server {
         }
     }
 
-    /// Processes of containers whose parents have died are ours to reap.
-    fn reap_orphans(&mut self) {
-        loop {
-            let pid = match child_that_ended() {
-                Some(pid) => pid,
-                None => return,
-            };
+    /// Processes of containers whose parents have died are ours to reap; true when more may wait.
+    fn reap_orphans(&mut self) -> bool {
+        for _ in 0..MOST_ORPHANS {
+            let Some(pid) = child_that_ended() else { return false };
             if self.is_ours(pid.cast_unsigned()) || self.expects_children() {
                 // It has a pidfd of its own, whose event will come.
-                return;
+                return false;
             }
             // SAFETY: reaps one child by number, which stays ours until reaped; nobody asked for
             // this one's exit code.
             unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) };
         }
+        true
     }
 
     /// An OCI runtime is about to leave us a process whose number we do not know yet.
@@ -195,7 +225,12 @@ impl Server {
     }
 
     fn accept(&mut self) {
-        while let Ok((stream, _)) = self.listener.accept() {
+        for _ in 0..MOST_AT_ONCE {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => return self.be_deaf(&error),
+            };
             let id = self.next_client;
             self.next_client += 1;
             let added = stream
@@ -208,6 +243,14 @@ impl Server {
                 }
                 Err(error) => note(&format!("connection not accepted: {error}")),
             }
+        }
+    }
+
+    /// Without descriptors the one who knocks would wake us again and again.
+    fn be_deaf(&mut self, error: &io::Error) {
+        note(&format!("connection not accepted: {error}; it waits"));
+        if self.poll.change(&self.listener, self.ear, EventFlags::empty()).is_ok() {
+            self.deaf_until = Some(Instant::now() + DEAF);
         }
     }
 
@@ -282,6 +325,11 @@ impl Server {
 
     /// Does what is asked and answers, now or later. A refusal is answered by the caller.
     fn carry_out(&mut self, reply: Reply, request: &RawRequest, fds: Vec<OwnedFd>) -> Result<(), Refusal> {
+        if matches!(request.op.as_str(), "create" | "create-foreign" | "start")
+            && let Some(trouble) = self.journal.trouble(&self.containers)
+        {
+            return Err(refusal(RefusalKind::Internal, trouble));
+        }
         match request.op.as_str() {
             "list" => {
                 let list: Vec<ContainerState> = self.containers.values().map(Container::state).collect();

@@ -17,12 +17,12 @@ use rustix::io::FdFlags;
 use serde::{Deserialize, Serialize};
 
 use super::SupervisorArgs;
+use super::adopt::resume_log;
 use super::attach::Sink;
 use super::container::{Container, Exec, Phase, Process};
 use super::foreign::Foreign;
 use super::hooks::Progress;
 use super::journal::Record;
-use super::log::Log;
 use super::output::Output;
 use super::poll::{Poll, Source, Stream, Whose};
 use super::server::{Server, internal, refusal};
@@ -287,6 +287,7 @@ fn revive(carried: CarriedContainer, poll: &mut Poll, next_sink: &mut u64) -> io
         Some(plan) => Some(podwire_linux::cgroup::group(&plan.path).map_err(io::Error::other)?),
         None => None,
     };
+    let log = record.log_path.map(|path| resume_log(&id, path));
     Ok(Container {
         own_pids: record.plan.clone_flags & u64::from(libc::CLONE_NEWPID.cast_unsigned()) != 0,
         id,
@@ -299,7 +300,7 @@ fn revive(carried: CarriedContainer, poll: &mut Poll, next_sink: &mut u64) -> io
         go: None,
         stdin: carried.stdin.map(take).transpose()?,
         outputs,
-        log: record.log_path.map(Log::open).transpose()?,
+        log,
         sinks,
         execs,
         start_failed: record.start_failed,

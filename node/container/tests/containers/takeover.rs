@@ -70,12 +70,6 @@ fn the_supervisor_sits_in_a_cgroup_of_its_own_and_is_small() {
     assert!(pss.parse::<u32>().unwrap() < 4096, "{pss} kB");
 }
 
-fn kill_supervisor(world: &World) {
-    let pidfd = podwire_linux::pidfd::open(world.supervisor_pid()).unwrap();
-    podwire_linux::pidfd::signal(&pidfd, libc::SIGKILL).unwrap();
-    world.events.wait("the end of the connection", |e| *e == Event::Disconnected);
-}
-
 #[test]
 fn containers_survive_the_death_of_the_supervisor_and_go_on_logging() {
     let mut world = World::new();
@@ -87,7 +81,7 @@ fn containers_survive_the_death_of_the_supervisor_and_go_on_logging() {
     let log = world.dir.path().join("talker.log");
     let talks = || crate::world::logged(&log, "stdout").lines().count() > 2;
     eventually(Duration::from_secs(5), talks, || "it does not talk".to_owned());
-    kill_supervisor(&world);
+    world.kill_supervisor();
     // One ends while nobody looks.
     std::fs::write(format!("/proc/{short}/root/go"), "").unwrap();
     let group = podwire_linux::cgroup::group(&format!("{}/short", world.cgroup)).unwrap();
@@ -120,7 +114,7 @@ fn a_terminal_survives_the_death_of_the_supervisor() {
     request.tty = true;
     request.stdin = true;
     world.run(request);
-    kill_supervisor(&world);
+    world.kill_supervisor();
     let events = Arc::new(Events::default());
     world.supervisor = Supervisor::connect_or_spawn(&world.cfg, events.sink()).unwrap();
     world.events = events;

@@ -60,6 +60,11 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> World {
+        World::with_state_in(None)
+    }
+
+    /// One whose supervisor keeps its state in that folder.
+    pub(crate) fn with_state_in(state: Option<&Path>) -> World {
         let dir = tempfile::Builder::new().prefix("podwire-container").tempdir().unwrap();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let cgroup = format!("podwire-test-{}-{number}", std::process::id());
@@ -68,7 +73,7 @@ impl World {
             exe: PathBuf::from(env!("CARGO_BIN_EXE_podwire-supervisor-test")),
             exe_args: Vec::new(),
             socket: dir.path().join("run/supervisor.sock"),
-            state_dir: dir.path().join("state"),
+            state_dir: state.map_or_else(|| dir.path().join("state"), Path::to_owned),
             cgroup: Some(format!("{cgroup}/supervisor")),
         };
         let events = Arc::new(Events::default());
@@ -161,6 +166,34 @@ impl World {
     pub(crate) fn supervisor_pid(&self) -> u32 {
         let group = podwire_linux::cgroup::group(&format!("{}/supervisor", self.cgroup)).unwrap();
         group.processes().unwrap()[0]
+    }
+
+    /// kill -9 of the supervisor; the connection ends with it.
+    pub(crate) fn kill_supervisor(&self) {
+        let pidfd = podwire_linux::pidfd::open(self.supervisor_pid()).unwrap();
+        podwire_linux::pidfd::signal(&pidfd, libc::SIGKILL).unwrap();
+        self.events.wait("the end of the connection", |e| *e == Event::Disconnected);
+    }
+
+    /// A new connection, to a new supervisor if need be.
+    pub(crate) fn connect_again(&mut self) {
+        let events = Arc::new(Events::default());
+        self.supervisor = Supervisor::connect_or_spawn(&self.cfg, events.sink()).unwrap();
+        self.events = events;
+    }
+
+    /// Starts a container that logs a line every now and then, until there is a file `/go`.
+    pub(crate) fn run_ticker(&self, id: &str) -> u32 {
+        let script = "n=0; until test -e /go; do n=$((n+1)); echo tick $n; sleep 0.02; done; exit 7";
+        self.run(self.request(id, &["sh", "-c", script]))
+    }
+
+    /// Waits until a log has `more` lines than now.
+    pub(crate) fn goes_on(&self, id: &str, more: usize) {
+        let log = self.dir.path().join(format!("{id}.log"));
+        let lines = || std::fs::read_to_string(&log).unwrap_or_default().lines().count();
+        let before = lines();
+        eventually(Duration::from_secs(20), || lines() >= before + more, || format!("{id} logs no more"));
     }
 
     /// Mounts below our folder and cgroups besides the supervisor's own.
