@@ -21,7 +21,8 @@ use serde_json::{Map, Value};
 use self::chain::Chain;
 use self::conflist::Conflist;
 use self::journal::{Entry, Journal, Phase};
-use crate::spec::error::CniError;
+use crate::ipam::store::EXHAUSTED;
+use crate::spec::error::{CniError, code};
 use crate::spec::request::Command;
 use crate::spec::result::CniResult;
 use crate::spec::version::Version;
@@ -83,6 +84,12 @@ impl Error {
             | Error::BadAttachment { error, .. } => Some(error.code),
             Error::NoNetwork { .. } | Error::State { .. } => None,
         }
+    }
+
+    /// Whether STATUS only says that all addresses are in use: the network works, and the next pod that goes makes room.
+    pub fn is_exhaustion(&self) -> bool {
+        matches!(self, Error::Plugin { command: "STATUS", error, .. }
+            if error.code == code::UNAVAILABLE && error.msg.contains(EXHAUSTED))
     }
 }
 
@@ -170,7 +177,8 @@ impl Networks {
         conflist::load_first(&self.config.conf_dir)
     }
 
-    /// Whether pods can be attached; the error says why not.
+    /// Whether pods can be attached; the error says why not. That no address is left is said last: see
+    /// [`Error::is_exhaustion`].
     pub fn status(&self) -> Result<(), Error> {
         let conflist = self.current()?;
         if conflist.version < Version::V1_1 {

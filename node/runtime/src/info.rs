@@ -14,15 +14,9 @@ use crate::{
 
 /// The two conditions a kubelet needs, and what this runtime can do.
 pub(crate) fn status(core: &Core, verbose: bool) -> cri::StatusResponse {
-    let condition = |kind: &str, problem: Option<(&str, String)>| cri::RuntimeCondition {
-        r#type: kind.to_owned(),
-        status: problem.is_none(),
-        reason: problem.as_ref().map(|(reason, _)| (*reason).to_owned()).unwrap_or_default(),
-        message: problem.map(|(_, message)| message).unwrap_or_default(),
-    };
-    let network = core.networks.status().err();
-    let network = network
-        .map(|error| ("NetworkPluginNotReady", format!("Network plugin returns error: {}", chain(&error))));
+    let ready =
+        |kind: &str| cri::RuntimeCondition { r#type: kind.to_owned(), status: true, ..Default::default() };
+    let network = network_condition(core.networks.status().err().as_ref());
     let features = cri::RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces: true };
     let handler = |name: &str| cri::RuntimeHandler { name: name.to_owned(), features: Some(features) };
     let info = if verbose {
@@ -33,15 +27,34 @@ pub(crate) fn status(core: &Core, verbose: bool) -> cri::StatusResponse {
         HashMap::new()
     };
     cri::StatusResponse {
-        status: Some(cri::RuntimeStatus {
-            conditions: vec![condition("RuntimeReady", None), condition("NetworkReady", network)],
-        }),
+        status: Some(cri::RuntimeStatus { conditions: vec![ready("RuntimeReady"), network] }),
         info,
         runtime_handlers: BUILT_IN.map(handler).into_iter().chain(core.handlers.listed()).collect(),
         features: Some(cri::RuntimeFeatures {
             supplemental_groups_policy: true,
             user_namespaces_host_network: false,
         }),
+    }
+}
+
+/// What STATUS of the pod network means for the node.
+///
+/// That all addresses are in use is said, and the node stays ready: what runs is connected, ADD gives the reason to every
+/// pod that comes, and a node that is not ready would lose all its pods.
+fn network_condition(problem: Option<&podwire_cni_lib::Error>) -> cri::RuntimeCondition {
+    let full = problem.is_some_and(podwire_cni_lib::Error::is_exhaustion);
+    let reason = match problem {
+        None => "",
+        Some(_) if full => "AddressesExhausted",
+        Some(_) => "NetworkPluginNotReady",
+    };
+    cri::RuntimeCondition {
+        r#type: "NetworkReady".to_owned(),
+        status: problem.is_none() || full,
+        reason: reason.to_owned(),
+        message: problem
+            .map(|error| format!("Network plugin returns error: {}", chain(error)))
+            .unwrap_or_default(),
     }
 }
 
@@ -77,4 +90,27 @@ pub(crate) fn container(container: &Container) -> HashMap<String, String> {
         "runtimeSpec": spec,
     });
     HashMap::from([("info".to_owned(), info.to_string())])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use podwire_cni_lib::Error;
+    use podwire_cni_lib::spec::CniError;
+
+    fn condition(code: u32, text: &str) -> cri::RuntimeCondition {
+        let error = CniError::new(code, text);
+        network_condition(Some(&Error::Plugin { plugin: "bridge".into(), command: "STATUS", error }))
+    }
+
+    #[test]
+    fn a_full_range_is_said_and_the_node_stays_ready() {
+        let full = condition(50, "no IP addresses available in range set: 10.0.0.1-10.0.0.6 (6 of 6 in use)");
+        assert!(full.status);
+        assert_eq!(full.reason, "AddressesExhausted");
+        assert!(full.message.contains("6 of 6 in use"), "{full:?}");
+        let broken = condition(50, "bridge name is another link's");
+        assert_eq!((broken.status, broken.reason.as_str()), (false, "NetworkPluginNotReady"));
+        assert!(network_condition(None).status);
+    }
 }

@@ -22,6 +22,9 @@ use super::ranges::{Range, RangeSet, from_number, to_number};
 use crate::spec::error::{CniError, code};
 use crate::spec::request::is_identifier;
 
+/// How ADD and STATUS begin to say that a range set is full; the words are the reference plugin's.
+pub const EXHAUSTED: &str = "no IP addresses available in range set";
+
 /// The reservations of one network, locked.
 pub struct Store {
     dir: PathBuf,
@@ -320,10 +323,7 @@ impl Store {
             }
         }
         let size: u128 = set.0.iter().map(Range::size).sum();
-        Err(CniError::internal(format!(
-            "no IP addresses available in range set: {set} ({} of {size} in use)",
-            self.in_use(set)?
-        )))
+        Err(CniError::internal(format!("{EXHAUSTED}: {set} ({} of {size} in use)", self.in_use(set)?)))
     }
 
     fn next_free(&self, range: &Range, from: u128) -> Result<Option<IpAddr>, CniError> {

@@ -201,11 +201,17 @@ impl<'a> Chain<'a> {
         first.map_or(Ok(()), Err)
     }
 
-    /// Asks every plugin whether ADD can be served.
+    /// Asks every plugin whether ADD can be served. A full range is not allowed to hide what else is wrong.
     pub(crate) fn status(&self) -> Result<(), Error> {
+        let mut full = None;
         for step in 0..self.len() {
-            self.call(Command::Status, step, "", Map::new())?;
+            match self.call(Command::Status, step, "", Map::new()) {
+                Err(error) if error.is_exhaustion() => {
+                    full.get_or_insert(error);
+                }
+                answer => drop(answer?),
+            }
         }
-        Ok(())
+        full.map_or(Ok(()), Err)
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::ipam::owners::Owner;
 use crate::ipam::ranges::{Range, RangeSet};
-use crate::ipam::store::Store;
+use crate::ipam::store::{EXHAUSTED, Store};
 use crate::spec::error::{CniError, code};
 use crate::spec::json::Object;
 use crate::spec::request::{Command, Request};
@@ -137,10 +137,7 @@ fn status(conf: &Conf) -> Result<(), CniError> {
             let size: u128 = set.0.iter().map(Range::size).sum();
             return Err(CniError::new(
                 code::UNAVAILABLE,
-                format!(
-                    "no IP addresses available in range set: {set} ({} of {size} in use)",
-                    store.in_use(set)?
-                ),
+                format!("{EXHAUSTED}: {set} ({} of {size} in use)", store.in_use(set)?),
             ));
         }
     }
