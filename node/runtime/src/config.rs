@@ -181,7 +181,7 @@ impl Runtime {
         let done = CancellationToken::new();
         background.spawn(exits::run(core.clone(), supervisor, events, done.clone()));
         background.spawn(pay_the_journal(core.clone(), done.clone()));
-        recovery::reconcile(&core, stale).await;
+        recovery::reconcile(&core, stale, &shutdown).await;
         background.spawn(adaptation.run(done.clone()));
         background.spawn(streams.clone().run(shutdown.clone()));
         let runtime = RuntimeServiceServer::new(Service { core: core.clone(), streams })

@@ -1,7 +1,7 @@
 //! Where plugins may look at, change or veto what the runtime does.
 //!
 //! The points are NRI's. The runtime calls them in the order NRI promises: RunPodSandbox after the network is up and
-//! before the sandbox is ready; CreateContainer on the finished spec; the stop and remove points on every way out.
+//! before the sandbox is ready (who must be there for it is asked before anything is made); CreateContainer on the finished spec; the stop and remove points on every way out.
 
 use futures::future::BoxFuture;
 use oci_spec::runtime::{LinuxResources, Spec};
@@ -27,6 +27,17 @@ pub(crate) trait Hooks: Send + Sync + 'static {
     /// Whether anybody listens.
     fn present(&self) -> bool {
         false
+    }
+
+    /// A pod is to be made and nothing of it is there yet; an error says who is missing.
+    fn admit_pod_sandbox<'a>(&'a self, sandbox: &'a Sandbox) -> BoxFuture<'a, Result<(), HookError>> {
+        let _ = sandbox;
+        ok()
+    }
+
+    /// Waits a while for listeners that were there before the runtime was restarted.
+    fn wait_for_listeners(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
     }
 
     /// The pod's network is up; an error takes the sandbox down again.

@@ -86,7 +86,7 @@ impl Sandbox {
     pub(crate) fn new(row: &SandboxRow, state: SandboxStateRow, dir: PathBuf) -> Self {
         let config = row.config.clone().unwrap_or_default();
         let key = SandboxKey::of(&config.metadata.clone().unwrap_or_default());
-        let plugins_told = AtomicBool::new(state.phase() != SandboxPhase::Creating);
+        let plugins_told = AtomicBool::new(state.phase() != SandboxPhase::Creating || state.plugins_told);
         Sandbox {
             plugins_told,
             id: row.id.clone(),

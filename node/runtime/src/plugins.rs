@@ -5,6 +5,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, OnceLock, Weak, atomic::Ordering},
+    time::Duration,
 };
 
 use futures::future::BoxFuture;
@@ -26,6 +27,9 @@ use crate::{
     records::{ContainerPhase, SandboxPhase},
     spec::resources,
 };
+
+/// How long plugins may take to come back after a restart.
+const RETURN: Duration = Duration::from_secs(10);
 
 /// The runtime as plugins see it; knows the core once that is built.
 #[derive(Default)]
@@ -229,6 +233,14 @@ impl Hooks for Plugins {
         !self.nri.is_idle()
     }
 
+    fn admit_pod_sandbox<'a>(&'a self, sandbox: &'a Sandbox) -> BoxFuture<'a, Result<(), HookError>> {
+        self.tell(sandbox, |nri, pod| nri.admit_pod_sandbox(pod))
+    }
+
+    fn wait_for_listeners(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.nri.wait_for_plugins(RETURN))
+    }
+
     fn run_pod_sandbox<'a>(&'a self, sandbox: &'a Sandbox) -> BoxFuture<'a, Result<(), HookError>> {
         self.tell(sandbox, |nri, pod| nri.run_pod_sandbox(pod))
     }
@@ -400,7 +412,10 @@ impl podwire_nri::Host for View {
             let ready = sandboxes.iter().filter(|sandbox| match sandbox.phase() {
                 SandboxPhase::Ready => true,
                 SandboxPhase::Creating => sandbox.plugins_told.load(Ordering::Relaxed),
-                SandboxPhase::NotReady => false,
+                // Its end has yet to be told.
+                SandboxPhase::NotReady => {
+                    !sandbox.state().detached && sandbox.plugins_told.load(Ordering::Relaxed)
+                }
             });
             let containers = core.registry.containers();
             let alive = containers.iter().filter(|container| container.phase() != ContainerPhase::Exited);

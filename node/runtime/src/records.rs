@@ -84,6 +84,9 @@ pub(crate) struct SandboxStateRow {
     /// Devices of the node that its containers were given.
     #[prost(message, repeated, tag = "9")]
     pub(crate) net_devices: Vec<MovedDevice>,
+    /// While it is being made: there are plugins that may have been told of it.
+    #[prost(bool, tag = "10")]
+    pub(crate) plugins_told: bool,
 }
 
 /// A network device of the node in a pod.

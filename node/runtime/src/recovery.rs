@@ -6,6 +6,7 @@
 use std::{collections::HashSet, sync::Arc};
 
 use podwire_container::ContainerStatus;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     container,
@@ -45,12 +46,16 @@ pub(crate) fn load(core: &Core, contents: &Contents) {
 }
 
 /// Makes node and tables agree. Returns when everything stale is gone or reported.
-pub(crate) async fn reconcile(core: &Arc<Core>, stale: bool) {
+pub(crate) async fn reconcile(core: &Arc<Core>, stale: bool, shutdown: &CancellationToken) {
     adopt_surely(core).await;
     finish_removals(core).await;
     for known in core.registry.sandboxes() {
         let gone = stale || !pinned(&known);
         match known.phase() {
+            SandboxPhase::Creating if known.state().plugins_told => {
+                mark_not_ready(core, &known);
+                core.tasks.spawn(drop_told(core.clone(), known, shutdown.clone()));
+            }
             SandboxPhase::Creating => drop_half_made(core, &known).await,
             SandboxPhase::Ready if gone => lose(core, &known).await,
             _ => {}
@@ -80,10 +85,27 @@ fn pinned(sandbox: &Sandbox) -> bool {
     sandbox.netns().is_none_or(|path| podwire_linux::netns::Netns::open(&path).is_ok())
 }
 
+/// A sandbox the last run did not finish and plugins were told of: they hear of its end, once they are back. Meanwhile, and
+/// at a shutdown, it is listed as not ready and can be removed.
+async fn drop_told(core: Arc<Core>, sandbox: Arc<Sandbox>, shutdown: CancellationToken) {
+    tokio::select! {
+        biased;
+        () = shutdown.cancelled() => return,
+        () = core.hooks.wait_for_listeners() => {}
+    }
+    let _turn = sandbox.turn.take().await;
+    if core.registry.sandbox(&sandbox.id).is_some() {
+        drop_half_made(&core, &sandbox).await;
+    }
+}
+
 /// A sandbox the last run did not finish: nobody knows its id, so it goes.
 async fn drop_half_made(core: &Arc<Core>, sandbox: &Arc<Sandbox>) {
     let done = match sandbox::tear_down(core, sandbox).await {
-        Ok(()) => sandbox::forget(core, sandbox).await,
+        Ok(()) => {
+            sandbox::tell_removed(core, sandbox).await;
+            sandbox::forget(core, sandbox).await
+        }
         Err(error) => Err(error),
     };
     match done {

@@ -96,8 +96,11 @@ async fn run_once(
     }
     let row = SandboxRow { id: host::fresh_id(), config: Some(config), handler, created_at: host::now() };
     let arrow = Arrow::cri();
-    core.journal.append(Kind::Sandbox(row.clone())).map_err(OpError::failed("write the journal"))?;
     let sandbox = Arc::new(Sandbox::new(&row, SandboxStateRow::default(), core.sandbox_dir(&row.id)));
+    // Before anything is made: a pod that waits for a plugin must not cost addresses and links each time it is tried.
+    let admitted = core.hooks.admit_pod_sandbox(&sandbox).await;
+    admitted.map_err(OpError::failed("run the sandbox's plugins"))?;
+    core.journal.append(Kind::Sandbox(row)).map_err(OpError::failed("write the journal"))?;
     core.registry.add_sandbox(sandbox.clone());
     match set_up(core, &sandbox).await {
         Ok(()) => {
@@ -145,6 +148,7 @@ async fn set_up(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpError>
     sandbox.change(&core.journal, |state| {
         state.ips = ips;
         state.cni_result = cni_result;
+        state.plugins_told = core.hooks.present();
     })?;
     let arrow = Arrow::nri();
     sandbox.plugins_told.store(true, Ordering::Relaxed);
@@ -354,7 +358,7 @@ async fn remove_once(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpE
 }
 
 /// Tells the plugins once that the sandbox goes.
-async fn tell_removed(core: &Arc<Core>, sandbox: &Arc<Sandbox>) {
+pub(crate) async fn tell_removed(core: &Arc<Core>, sandbox: &Arc<Sandbox>) {
     if sandbox.plugins_told.swap(false, Ordering::Relaxed)
         && let Err(error) = core.hooks.remove_pod_sandbox(sandbox).await
     {

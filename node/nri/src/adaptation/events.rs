@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use podwire_wire::nri::{
     Container, ContainerAdjustment, ContainerEviction, ContainerUpdate, CreateContainerRequest,
@@ -136,6 +136,30 @@ impl Nri {
     pub fn metrics(&self) -> String {
         let ready = self.registry.plugins().iter().filter(|plugin| plugin.stage() == Stage::Ready).count();
         self.registry.book.metrics(ready)
+    }
+
+    /// A pod is to be made. Waits for the plugins it cannot do without: without them, whatever is made for it now would
+    /// only have to be taken back.
+    pub async fn admit_pod_sandbox(&self, pod: PodSandbox) -> Result<(), EventError> {
+        let required = required::names(&self.registry.config.required, &pod, None);
+        let deadline = Instant::now() + self.registry.config.required_wait;
+        self.gather(&required, deadline, "RunPodSandbox", &pod, None).await
+    }
+
+    /// Waits until plugins are connected: those that every pod needs, or else anybody.
+    pub async fn wait_for_plugins(&self, longest: Duration) {
+        let all: BTreeSet<String> = self.registry.config.required.iter().cloned().collect();
+        let mut changes = self.registry.changes();
+        let here = |plugins: &[Arc<Plugin>]| plugins.iter().any(|plugin| plugin.stage() == Stage::Ready);
+        let waiting = async {
+            while required::absent(&self.registry, &all).is_some() || !here(&self.registry.plugins()) {
+                if changes.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        // Ignored: whoever is not there in time has nothing to hear.
+        tokio::time::timeout(longest, waiting).await.ok();
     }
 
     /// The pod's network is up and its containers may follow.
@@ -330,15 +354,7 @@ impl Nri {
         let deadline = Instant::now() + self.registry.config.required_wait;
         loop {
             // Waited for before the event begins: a plugin that comes waits for events under way.
-            if let Some(plugin) = required::absent(&self.registry, &required) {
-                let note = |outcome: &str| self.waiting(&plugin, method, pod, container, outcome);
-                note("waiting");
-                let left = deadline.saturating_duration_since(Instant::now());
-                if let Some(plugin) = required::wait(&self.registry, &required, left).await {
-                    note("absent");
-                    return Err(EventError::Absent { plugin, event: method });
-                }
-            }
+            self.gather(&required, deadline, method, pod, container).await?;
             let under_way = self.registry.begin(&pod.id, making).await;
             let living = |plugin: &&Arc<Plugin>| plugin.stage() != Stage::Gone;
             let here =
@@ -346,6 +362,28 @@ impl Nri {
             if required.iter().all(here) {
                 let telling = Telling::new(event, method, under_way, required, pod);
                 return Ok(container.into_iter().fold(telling, Telling::about));
+            }
+        }
+    }
+
+    /// Waits until all of `required` are connected.
+    async fn gather(
+        &self,
+        required: &BTreeSet<String>,
+        deadline: Instant,
+        method: &'static str,
+        pod: &PodSandbox,
+        container: Option<&Container>,
+    ) -> Result<(), EventError> {
+        let Some(plugin) = required::absent(&self.registry, required) else { return Ok(()) };
+        let note = |outcome: &str| self.waiting(&plugin, method, pod, container, outcome);
+        note("waiting");
+        let left = deadline.saturating_duration_since(Instant::now());
+        match required::wait(&self.registry, required, left).await {
+            None => Ok(()),
+            Some(plugin) => {
+                note("absent");
+                Err(EventError::Absent { plugin, event: method })
             }
         }
     }

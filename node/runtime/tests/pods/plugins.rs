@@ -7,7 +7,7 @@ use podwire_nri::{
         Container, ContainerAdjustment, CreateContainerResponse, Event, LinuxContainerAdjustment,
         LinuxMemoryPolicy, LinuxNetDevice, MpolMode, PodSandbox,
     },
-    stub::{Answer, Plugin, Stub},
+    stub::{Answer, Happened, Plugin, Stub},
 };
 use podwire_wire::cri;
 
@@ -91,6 +91,62 @@ async fn a_device_that_does_not_exist_fails_the_start_with_the_reason() {
     world.stop_and_remove(&sandbox).await;
     // The kernel takes the rest away with the namespace, in its own time.
     eventually("nothing is left", || world.residue().is_empty());
+}
+
+/// Tells what it hears of pods, and never agrees to their start if told so.
+struct Hearing {
+    heard: tokio::sync::mpsc::UnboundedSender<(Event, String)>,
+    agrees: bool,
+}
+
+impl Plugin for Hearing {
+    fn events(&self) -> Vec<Event> {
+        vec![Event::RunPodSandbox, Event::StopPodSandbox, Event::RemovePodSandbox]
+    }
+
+    fn happened(&self, what: Happened) -> Answer<'_, ()> {
+        self.heard.send((what.event, what.pod.name)).ok();
+        let waits = !self.agrees && what.event == Event::RunPodSandbox;
+        Box::pin(async move { if waits { std::future::pending().await } else { Ok(()) } })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plugins_hear_of_the_end_of_a_pod_the_daemon_died_in() {
+    let mut world = World::new().await;
+    let (heard, mut hears) = tokio::sync::mpsc::unbounded_channel();
+    let stub = Stub { socket: world.dir.join("nri.sock"), ..Stub::new("hearing", "10") };
+    let plugin = stub.connect(Arc::new(Hearing { heard: heard.clone(), agrees: false })).await.unwrap();
+    let (mut client, pod) = (world.cri.clone(), world.pod("halfway"));
+    let request = cri::RunPodSandboxRequest { config: Some(pod), runtime_handler: String::new() };
+    let mut calls = tokio::task::JoinSet::new();
+    calls.spawn(async move { client.run_pod_sandbox(request).await });
+    assert_eq!(hears.recv().await.unwrap(), (Event::RunPodSandbox, "halfway".to_owned()));
+    world.kill();
+    assert!(calls.join_next().await.unwrap().unwrap().is_err());
+    drop(plugin);
+    world.start(None).await;
+    let _plugin = stub.connect(Arc::new(Hearing { heard, agrees: true })).await.unwrap();
+    for event in [Event::StopPodSandbox, Event::RemovePodSandbox] {
+        let told = tokio::time::timeout(std::time::Duration::from_secs(20), hears.recv()).await;
+        assert_eq!(told.expect("nothing was told").unwrap(), (event, "halfway".to_owned()));
+    }
+    eventually("nothing is left", || world.residue().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_that_waits_for_a_plugin_costs_no_network() {
+    let world = World::new().await;
+    let mut pod = world.pod("waits");
+    pod.annotations.insert("required-plugins.noderesource.dev/pod".into(), "- absent".into());
+    let error = world.run(&pod).await.unwrap_err();
+    assert!(error.message().contains("required NRI plugin absent is not connected"), "{error}");
+    let log = std::fs::read_to_string(world.dir.join("log")).unwrap();
+    let steps: Vec<&str> = log.lines().filter(|line| line.contains("uid-waits")).collect();
+    let touched =
+        |line: &&&str| ["ADD eth0", "DEL eth0", "network namespace"].iter().any(|what| line.contains(what));
+    assert!(steps.iter().find(touched).is_none(), "{steps:?}");
+    assert!(world.residue().is_empty());
 }
 
 /// Whoever sees CRI's socket can count on NRI's: a plugin started then does not have to try again.
