@@ -244,13 +244,13 @@ impl Networks {
             .map_err(|error| bad(error.context("bring lo up")))?;
         let chain = Chain::new(&self.config, conflist, attachment);
         let mut writer = self.journal.begin(conflist, attachment, netns)?;
-        let added = chain.add(|step, result| writer.step(step, result));
+        let added = chain.add(|step, result| writer.step(step, result)).and_then(|result| {
+            writer.attached(&result)?;
+            self.cache.write(conflist, attachment, &result)?;
+            Ok(result)
+        });
         match added {
-            Ok(result) => {
-                writer.attached(&result)?;
-                self.cache.write(conflist, attachment, &result)?;
-                add_result(&conflist.name, result)
-            }
+            Ok(result) => add_result(&conflist.name, result),
             Err(error) => {
                 drop(writer);
                 if let Some(entry) = self.journal.read(&attachment.container_id, &attachment.ifname)?

@@ -3,13 +3,16 @@
 //! One file per attachment, lines of JSON: first a header with magic, version, boot id, the namespace's identity, the
 //! attachment and its configuration; then a line per step about to run with the result so far; then `attached` with the
 //! result, or `deleting` with the steps that are left. Lines are appended and never synced: they survive the death of the
-//! process, and after a reboot the boot id says that they are stale. A torn last line is as if it had not been written.
+//! process, and after a reboot the boot id says that they are stale. A torn last line is as if it had not been written, and
+//! one that a full disk cut short is taken back before another follows. Not a boot journal: each file has one subject and
+//! one writer at a time, several programs read it, and it is gone with the attachment, so that nothing is ever rewritten.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use podwire_linux::boot_journal::Appender;
 use podwire_linux::netns::{Identity, Netns};
 use serde_json::{Map, Value, json};
 
@@ -105,7 +108,11 @@ fn failed(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error
 impl Journal {
     pub(crate) fn open(state_dir: &Path) -> Result<Journal, Error> {
         let dir = state_dir.join("attachments");
-        std::fs::create_dir_all(&dir).map_err(failed("create", &dir))?;
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&dir)
+            .map_err(failed("create", &dir))?;
         Ok(Journal { dir })
     }
 
@@ -126,16 +133,14 @@ impl Journal {
         netns: Identity,
     ) -> Result<Writer, Error> {
         let path = self.path_of(&attachment.container_id, &attachment.ifname);
-        let file = OpenOptions::new()
-            .create(true)
-            .write(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(failed("create", &path))?;
-        let mut writer = Writer { file, path };
+        // Whatever is there never got a whole header, or its attachment was removed.
+        remove(&path)?;
+        let mut options = OpenOptions::new();
+        let file = options.create_new(true).append(true).mode(0o600).open(&path);
+        let mut writer =
+            Writer { out: Appender::new(file.map_err(failed("create", &path))?, 0), path: path.clone() };
         let args: Vec<Value> = attachment.args.iter().map(|(key, value)| json!([key, value])).collect();
-        writer.line(&json!({
+        let written = writer.line(&json!({
             "magic": MAGIC,
             "version": VERSION,
             "boot": boot_id(),
@@ -150,8 +155,15 @@ impl Journal {
             "cniVersion": conflist.version.to_string(),
             "plugins": conflist.plugins,
             "config": String::from_utf8_lossy(&conflist.bytes),
-        }))?;
-        Ok(writer)
+        }));
+        match written {
+            Ok(()) => Ok(writer),
+            Err(error) => {
+                // Ignored: a file without a header is removed by whoever reads it next.
+                remove(&path).ok();
+                Err(error)
+            }
+        }
     }
 
     /// What is known of an attachment; a file that never got a whole header is removed.
@@ -207,7 +219,13 @@ impl Journal {
     ) -> Result<(), Error> {
         let path = self.path_of(&attachment.container_id, &attachment.ifname);
         let file = OpenOptions::new().append(true).open(&path).map_err(failed("open", &path))?;
-        Writer { file, path }.line(&json!({ "deleting": left, "reason": reason }))
+        let bytes = std::fs::read(&path).map_err(failed("read", &path))?;
+        // What a killed writer left of its last line would take the next one with it.
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at as u64 + 1);
+        if whole < bytes.len() as u64 {
+            file.set_len(whole).map_err(failed("mend", &path))?;
+        }
+        Writer { out: Appender::new(file, whole), path }.line(&json!({ "deleting": left, "reason": reason }))
     }
 
     /// Forgets an attachment.
@@ -225,7 +243,7 @@ fn remove(path: &Path) -> Result<(), Error> {
 
 /// Appends to one attachment's journal.
 pub(crate) struct Writer {
-    file: File,
+    out: Appender,
     path: PathBuf,
 }
 
@@ -233,7 +251,7 @@ impl Writer {
     fn line(&mut self, value: &Value) -> Result<(), Error> {
         let mut text = value.to_string();
         text.push('\n');
-        self.file.write_all(text.as_bytes()).map_err(failed("append to", &self.path))
+        self.out.append(text.as_bytes()).map_err(failed("append to", &self.path))
     }
 
     /// A step is about to run.
@@ -309,4 +327,70 @@ fn parse_header(header: &Value) -> Option<Entry> {
         partial: None,
         result: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// A file system of eight pages.
+    struct SmallDisk(tempfile::TempDir);
+
+    impl SmallDisk {
+        fn new() -> SmallDisk {
+            let dir = tempfile::tempdir().unwrap();
+            podwire_linux::mount::tmpfs(dir.path(), 8 * 4096, 0o755).unwrap();
+            SmallDisk(dir)
+        }
+
+        fn fill(&self) {
+            std::fs::write(self.0.path().join("filler"), vec![0; 1 << 20]).unwrap_err();
+        }
+
+        fn empty(&self) {
+            std::fs::remove_file(self.0.path().join("filler")).unwrap();
+        }
+    }
+
+    impl Drop for SmallDisk {
+        fn drop(&mut self) {
+            podwire_linux::mount::detach_all_under(self.0.path()).ok();
+        }
+    }
+
+    #[test]
+    fn a_line_that_was_cut_short_takes_no_other_with_it() {
+        let disk = SmallDisk::new();
+        let journal = Journal::open(disk.0.path()).unwrap();
+        let text = br#"{"cniVersion":"1.1.0","name":"net","plugins":[{"type":"a"},{"type":"b"}]}"#;
+        let conflist = Conflist::parse(text, None).unwrap();
+        let attachment = |id: &str| Attachment {
+            container_id: id.to_owned(),
+            ifname: "eth0".to_owned(),
+            netns: "/nowhere".into(),
+            ..Attachment::default()
+        };
+        let (known, identity) = (attachment("known"), || Identity { dev: 1, ino: 2 });
+        let mut writer = journal.begin(&conflist, &known, identity()).unwrap();
+        writer.step(0, None).unwrap();
+        disk.fill();
+        let long = "x".repeat(3000);
+        while writer.line(&json!({ "step": 1, "padding": long })).is_ok() {}
+        assert!(journal.begin(&conflist, &attachment("new"), identity()).is_err());
+        assert!(journal.torn().unwrap().is_empty(), "a refused intent leaves no file");
+        disk.empty();
+        journal.keep_deleting(&known, &[1], "first").unwrap();
+        let left = || journal.read("known", "eth0").unwrap().unwrap().outstanding();
+        assert_eq!(left(), [1]);
+        // Half a line of a process that was killed.
+        let mut file = OpenOptions::new().append(true).open(journal.path_of("known", "eth0")).unwrap();
+        file.write_all(b"{\"deleting\":[0,").unwrap();
+        journal.keep_deleting(&known, &[0], "second").unwrap();
+        assert_eq!(left(), [0]);
+        // It may be begun anew over what is left of an older one.
+        journal.begin(&conflist, &known, identity()).unwrap();
+        assert_eq!(left(), Vec::<usize>::new());
+    }
 }
