@@ -2,15 +2,17 @@
 //!
 //! One thread (`supervisor-read`) reads answers and events; calls may come from any thread and
 //! block until their own answer is there. Events are delivered on the reading thread in the order
-//! they were sent, so the callback must be quick and must not call back into the handle.
+//! they were sent, so the callback must be quick and must not call back into the handle. No call
+//! waits without limit: a supervisor that does not answer costs its callers an error, not a thread.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use oci_spec::runtime::Spec;
 use serde::Serialize;
@@ -36,6 +38,32 @@ pub(crate) type OnEvent = Arc<dyn Fn(Event) + Send + Sync>;
 
 type Answer = (Outgoing, Vec<OwnedFd>);
 
+/// How long to wait for the supervisor.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// For its greeting.
+    greeting: Duration,
+    /// For what it answers at once, or once an OCI runtime has delivered a signal.
+    quick: Duration,
+    /// For what waits for hooks, OCI runtimes and the kernel, each of which has its own limit.
+    slow: Duration,
+}
+
+const PATIENCE: Patience = Patience {
+    greeting: Duration::from_secs(30),
+    quick: Duration::from_secs(150),
+    slow: Duration::from_secs(15 * 60),
+};
+
+impl Patience {
+    fn with(self, operation: &str) -> Duration {
+        match operation {
+            "create" | "create-foreign" | "start" | "delete" | "exec" => self.slow,
+            _ => self.quick,
+        }
+    }
+}
+
 /// A connection to the supervisor. Clones share it; the last one to be dropped closes it.
 #[derive(Clone)]
 pub struct Supervisor {
@@ -56,6 +84,7 @@ struct Shared {
     next: AtomicU64,
     filters: crate::seccomp::Cache,
     held: Arc<Held>,
+    patience: Patience,
 }
 
 #[derive(Default)]
@@ -79,18 +108,25 @@ impl Supervisor {
     /// Connects to the living supervisor, or starts one and connects.
     pub fn connect_or_spawn(cfg: &SupervisorConfig, on_event: OnEvent) -> Result<Supervisor, Error> {
         let stream = spawn::connect_or_spawn(cfg)?;
-        Self::over(cfg.socket.clone(), stream, on_event)
+        Self::over(cfg.socket.clone(), stream, on_event, PATIENCE)
     }
 
     /// Connects to a living supervisor only.
     pub fn connect(cfg: &SupervisorConfig, on_event: OnEvent) -> Result<Supervisor, Error> {
         let stream = UnixStream::connect(&cfg.socket)
             .map_err(|source| Error::Socket { socket: cfg.socket.clone(), source })?;
-        Self::over(cfg.socket.clone(), stream, on_event)
+        Self::over(cfg.socket.clone(), stream, on_event, PATIENCE)
     }
 
-    fn over(path: PathBuf, stream: UnixStream, on_event: OnEvent) -> Result<Supervisor, Error> {
+    fn over(
+        path: PathBuf,
+        stream: UnixStream,
+        on_event: OnEvent,
+        patience: Patience,
+    ) -> Result<Supervisor, Error> {
         let socket = |source| Error::Socket { socket: path.clone(), source };
+        stream.set_write_timeout(Some(patience.quick)).map_err(socket)?;
+        stream.set_read_timeout(Some(patience.greeting)).map_err(socket)?;
         send_all(&stream, &hello(), &[]).map_err(socket)?;
         let mut frames = Frames::default();
         let greeting = loop {
@@ -102,6 +138,7 @@ impl Supervisor {
             }
         };
         parse_hello(greeting).map_err(|reason| Error::Handshake { socket: path.clone(), reason })?;
+        stream.set_read_timeout(None).map_err(socket)?;
         let waiting = Arc::new(Mutex::new(Waiting::default()));
         let reader = stream.try_clone().map_err(socket)?;
         let for_reader = Arc::clone(&waiting);
@@ -119,6 +156,7 @@ impl Supervisor {
                 next: AtomicU64::new(1),
                 filters: crate::seccomp::Cache::default(),
                 held,
+                patience,
             }),
         };
         supervisor.share_descriptors()?;
@@ -403,9 +441,18 @@ impl Supervisor {
         };
         if let Err(source) = sent {
             lock(&self.shared.waiting).calls.remove(&seq);
+            // Half a frame may be out: nothing that follows would be understood. Ignored: the reader ends either way.
+            self.shared.stream.shutdown(std::net::Shutdown::Both).ok();
             return Err(Error::Socket { socket: self.shared.path.clone(), source });
         }
-        let (answer, fds) = answered.recv().map_err(|_| Error::Disconnected { operation })?;
+        let patience = self.shared.patience.with(operation);
+        let (answer, fds) = answered.recv_timeout(patience).map_err(|error| match error {
+            RecvTimeoutError::Disconnected => Error::Disconnected { operation },
+            RecvTimeoutError::Timeout => {
+                lock(&self.shared.waiting).calls.remove(&seq);
+                Error::Silent { operation, seconds: patience.as_secs() }
+            }
+        })?;
         if let Some(refusal) = answer.error {
             return Err(Error::Refused { kind: refusal.kind, message: refusal.message });
         }
@@ -490,5 +537,30 @@ fn dispatch(body: &[u8], fds: Vec<OwnedFd>, waiting: &Mutex<Waiting>, on_event: 
             Ok(event) => on_event(event),
             Err(error) => tracing::debug!(%error, "event kind not known"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    const SHORT: Patience = Patience {
+        greeting: Duration::from_millis(50),
+        quick: Duration::from_millis(50),
+        slow: Duration::from_millis(50),
+    };
+
+    #[test]
+    fn a_supervisor_that_does_not_answer_costs_an_error_and_no_thread() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let silent = Supervisor::over("/silent".into(), ours, Arc::new(|_| {}), SHORT);
+        assert!(matches!(silent, Err(Error::Socket { .. })), "one that does not even greet");
+        drop(silent);
+        theirs.read_to_end(&mut Vec::new()).unwrap();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(&hello()).unwrap();
+        let silent = Supervisor::over("/silent".into(), ours, Arc::new(|_| {}), SHORT);
+        assert!(matches!(silent, Err(Error::Silent { operation: "peek", .. })), "{silent:?}");
     }
 }

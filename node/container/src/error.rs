@@ -30,6 +30,14 @@ pub enum Error {
         /// What was asked.
         operation: &'static str,
     },
+    /// The supervisor lives and does not answer: it is stopped, or waits for the kernel.
+    #[error("the supervisor did not answer {operation} within {seconds} s")]
+    Silent {
+        /// What was asked.
+        operation: &'static str,
+        /// How long was waited.
+        seconds: u64,
+    },
     /// The socket failed.
     #[error("talk to the supervisor at {socket:?}")]
     Socket {
