@@ -217,3 +217,30 @@ async fn a_full_run_folder_refuses_what_is_new_and_keeps_what_runs() {
     }
     eventually("nothing is left", || world.residue().is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_descriptors_pods_are_refused_and_nothing_is_lost() {
+    let world = World::new().await;
+    let pod = world.pod("steady");
+    let sandbox = world.run(&pod).await.unwrap();
+    let ticks = World::shell("steady", "while :; do echo x; sleep 0.05; done");
+    let steady = world.create(&sandbox, &pod, &ticks).await.unwrap();
+    world.begin(&steady).await.unwrap();
+    // What is open stays open, and no number below is free.
+    world.limit_descriptors(3);
+    let refused = world.run(&world.pod("refused")).await.unwrap_err();
+    assert!(refused.message().contains("Too many open files"), "{refused}");
+    let refused = world.create(&sandbox, &pod, &World::shell("refused", "true")).await.unwrap_err();
+    assert!(refused.message().contains("Too many open files"), "{refused}");
+    let lines = world.log("steady").lines().count();
+    eventually("what runs goes on", || world.log("steady").lines().count() > lines + 5);
+    world.limit_descriptors(4096);
+    assert_eq!(world.status(&steady).await.state, cri::ContainerState::ContainerRunning as i32);
+    let late = world.run(&world.pod("late")).await.unwrap();
+    assert_eq!(world.exec(&steady, "echo here", 10).await.unwrap().stdout, b"here\n");
+    for known in sandboxes(&world).await {
+        world.stop_and_remove(&known.id).await;
+    }
+    assert!(sandboxes(&world).await.is_empty(), "{late} and {sandbox} are gone");
+    eventually("nothing is left", || world.residue().is_empty());
+}

@@ -169,6 +169,14 @@ impl World {
         std::fs::remove_file(self.dir.join("run/filler")).unwrap();
     }
 
+    /// Lets the daemon have only so many descriptors from now on.
+    pub(crate) fn limit_descriptors(&self, count: u64) {
+        use rustix::process::{Resource, Rlimit, prlimit};
+        let pid = Pid::from_child(self.daemon.as_ref().unwrap());
+        let limit = Rlimit { current: Some(count), maximum: Some(4096) };
+        prlimit(Some(pid), Resource::Nofile, limit).unwrap();
+    }
+
     /// Kills every supervisor there is and that comes, until the answer is dropped.
     pub(crate) fn kill_supervisors(&self) -> Killer {
         let (dir, done) = (self.dir.clone(), std::sync::Arc::new(AtomicBool::new(false)));
