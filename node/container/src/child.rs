@@ -4,7 +4,11 @@
 //! functions here: raw system calls on memory that is already there, no allocation, no locks, no
 //! return into the supervisor's code. A failure travels back as three numbers.
 
+mod cwd;
+mod device;
 mod identity;
+mod place;
+mod restrict;
 mod root;
 mod sys;
 mod terminal;
@@ -44,6 +48,8 @@ pub(crate) struct Enter {
     pub(crate) namespaces: i32,
     /// cgroup files to join through.
     pub(crate) procs: Vec<CString>,
+    /// `/proc` in there must be procfs.
+    pub(crate) has_proc: bool,
     pub(crate) program: Program,
 }
 
@@ -106,6 +112,19 @@ pub(crate) fn wait_for_end(wait: &OwnedFd, go: &OwnedFd) {
     sys::read(wait.as_raw_fd(), &mut [0]).ok();
 }
 
+/// Closes all descriptors but stdio and `keep`, which is sorted.
+fn close_others(keep: &[RawFd]) -> Result<(), Errno> {
+    let mut first = 3;
+    for fd in keep {
+        if *fd > first {
+            let last = u32::try_from(*fd - 1).unwrap_or(0);
+            sys::close_range(first, last)?;
+        }
+        first = first.max(*fd + 1);
+    }
+    sys::close_range(first, u32::MAX)
+}
+
 /// The child of a container.
 pub(crate) fn container(launch: &Launch, pipes: &Pipes) {
     let child = Child { pipes };
@@ -153,18 +172,23 @@ impl Child<'_> {
             sys::unshare(libc::CLONE_NEWCGROUP).at(Stage::UnshareCgroup)?;
         }
         self.own_trees(launch, &mut trees)?;
-        self.enter_root(launch, &trees)?;
+        self.enter_root(launch, &mut trees)?;
         self.mounts(launch, &mut trees)?;
         self.devices(launch, &mut trees)?;
         let slave = match self.pipes.terminal {
             Some(terminal) => Some(self.terminal(terminal, true, program.uid)?),
             None => None,
         };
-        self.make_cwd(program)?;
+        self.make_cwd(program, trees.inside)?;
         self.restrict(launch, &mut trees)?;
         self.rlimits(program)?;
         self.stdio(slave, program.uid)?;
-        self.become_user(program)
+        self.let_go()?;
+        if launch.has_proc {
+            self.prove_proc()?;
+        }
+        let settled = self.enter_cwd(program)?;
+        self.become_user(program, settled)
     }
 
     /// Enters the user namespace and lets a second child go on in namespaces that belong to it.
@@ -202,7 +226,12 @@ impl Child<'_> {
         };
         self.rlimits(program)?;
         self.stdio(slave, program.uid)?;
-        self.become_user(program)
+        self.let_go()?;
+        if enter.has_proc {
+            self.prove_proc()?;
+        }
+        let settled = self.enter_cwd(program)?;
+        self.become_user(program, settled)
     }
 
     /// Cuts what ties this copy to the supervisor: its descriptors, session and signals.
@@ -210,16 +239,15 @@ impl Child<'_> {
         sys::default_signal(libc::SIGPIPE);
         sys::default_signal(libc::SIGHUP);
         sys::unblock_signals();
-        let mut first = 3;
-        for fd in &self.pipes.keep {
-            if *fd > first {
-                let last = u32::try_from(*fd - 1).unwrap_or(0);
-                sys::close_range(first, last).at(Stage::Detach)?;
-            }
-            first = first.max(*fd + 1);
-        }
-        sys::close_range(first, u32::MAX).at(Stage::Detach)?;
+        close_others(&self.pipes.keep).at(Stage::Detach)?;
         sys::setsid().at(Stage::Detach)
+    }
+
+    /// Closes everything but stdio and the two pipes to the supervisor. From here on the image has a say, in where a
+    /// path leads or by its program, and nothing of the host's may be open: `/proc/self/fd` would lead there.
+    fn let_go(&self) -> Result<(), Failure> {
+        let (status, start) = (self.pipes.status, self.pipes.start);
+        close_others(&[status.min(start), status.max(start)]).at(Stage::Detach)
     }
 
     fn join_cgroup(&self, files: &[CString]) -> Result<(), Failure> {
@@ -227,18 +255,6 @@ impl Child<'_> {
             sys::write_file(file, b"0").at_index(Stage::JoinCgroup, index)?;
         }
         Ok(())
-    }
-
-    /// A working folder that the image lacks is made.
-    fn make_cwd(&self, program: &Program) -> Result<(), Failure> {
-        if program.cwd.to_bytes().len() <= 1 || sys::chdir(&program.cwd).is_ok() {
-            return Ok(());
-        }
-        root::make_parents(&program.cwd).at(Stage::Cwd)?;
-        match sys::mkdir(&program.cwd, 0o755) {
-            Ok(()) | Err(libc::EEXIST) => Ok(()),
-            Err(errno) => Err(errno).at(Stage::Cwd),
-        }
     }
 
     fn stdio(&self, slave: Option<RawFd>, uid: u32) -> Result<(), Failure> {

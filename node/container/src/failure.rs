@@ -43,9 +43,17 @@ pub(crate) enum Stage {
     Child = 29,
     Priority = 30,
     MemoryPolicy = 31,
+    /// A mount on `/proc` that is not procfs.
+    NotProc = 32,
+    /// A mount that would land in procfs.
+    InsideProc = 33,
+    /// What stands at `/proc` is not procfs.
+    ProveProc = 34,
+    /// The working folder is not below the root.
+    OutsideRoot = 35,
 }
 
-const STAGES: [Stage; 32] = [
+const STAGES: [Stage; 36] = [
     Stage::Ready,
     Stage::Detach,
     Stage::JoinCgroup,
@@ -78,6 +86,10 @@ const STAGES: [Stage; 32] = [
     Stage::Child,
     Stage::Priority,
     Stage::MemoryPolicy,
+    Stage::NotProc,
+    Stage::InsideProc,
+    Stage::ProveProc,
+    Stage::OutsideRoot,
 ];
 
 /// Bytes of one report.
@@ -126,6 +138,22 @@ impl Failure {
                 Some(MountKind::Bind { source, .. }) => format!("mount {source:?} to {:?}", target()),
                 _ => format!("prepare the mount on {:?}", target()),
             },
+            Stage::MountTarget if matches!(self.errno, libc::ELOOP | libc::ENOTDIR) => {
+                let place = "must be mounted on an ordinary directory that no link leads to";
+                let message = format!("mount on {:?} in the rootfs: {place}: {}", target(), plain(&why));
+                return Refusal { kind: RefusalKind::Setup, message };
+            }
+            Stage::NotProc => {
+                let message = format!(
+                    "{:?} cannot be mounted because what is mounted there is not of type proc",
+                    target()
+                );
+                return Refusal { kind: RefusalKind::Setup, message };
+            }
+            Stage::InsideProc => {
+                let message = format!("{:?} cannot be mounted because it is inside /proc", target());
+                return Refusal { kind: RefusalKind::Setup, message };
+            }
             Stage::MountTarget => format!("make the mount point {:?} in the rootfs", target()),
             Stage::Mount => format!("mount on {:?} in the rootfs", target()),
             Stage::MountIdmap => format!("map the ids of the mount on {:?}", target()),
@@ -151,6 +179,11 @@ impl Failure {
             return Refusal { kind: RefusalKind::Exec, message: exec_text(program, self.errno) };
         }
         let text = match self.stage {
+            Stage::Cwd if self.errno == libc::ELOOP => {
+                format!("chdir to cwd ({:?}): a link leads out of the container or in a circle", process.cwd)
+            }
+            Stage::OutsideRoot => format!("chdir to cwd ({:?}): it is not below the rootfs", process.cwd),
+            Stage::ProveProc => "/proc in the rootfs is not a procfs".to_owned(),
             Stage::Cwd => format!("chdir to cwd ({:?})", process.cwd),
             Stage::User => format!("become user {} and group {}", process.uid, process.gid),
             Stage::Rlimit => "set a resource limit".to_owned(),

@@ -109,6 +109,13 @@ pub struct LaunchPlan {
     pub process: ProcessPlan,
 }
 
+impl LaunchPlan {
+    /// True when something is mounted on `/proc`, which then must be procfs.
+    pub(crate) fn has_proc(&self) -> bool {
+        self.mounts.iter().any(|mount| mount.target == "/proc")
+    }
+}
+
 /// One range of a user namespace's map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdMapPlan {
@@ -233,8 +240,13 @@ pub fn launch(spec: &Spec, rootfs: &Rootfs) -> Result<LaunchPlan, PlanError> {
         }),
     };
     let mounts = mounts::mounts(spec.mounts().as_deref().unwrap_or_default())?;
-    let has_dev = mounts.iter().any(|m| m.target == "/dev" && matches!(m.kind, MountKind::New { .. }));
-    let devices = mounts::devices(linux, has_dev)?;
+    // The last one counts. Nothing is made in a folder of the host's that is shown as /dev: its nodes come with it.
+    let dev = mounts.iter().rfind(|m| m.target == "/dev").map(|m| matches!(m.kind, MountKind::New { .. }));
+    let has_dev = dev == Some(true);
+    let mut devices = mounts::devices(linux, has_dev)?;
+    if dev == Some(false) {
+        devices.clear();
+    }
     Ok(LaunchPlan {
         clone_flags: spaces.clone_flags,
         unshare_cgroup: spaces.unshare_cgroup,
@@ -286,14 +298,31 @@ pub fn console_size(spec: &Spec) -> WindowSize {
 }
 
 fn absolute(field: &'static str, paths: Option<&[String]>) -> Result<Vec<String>, PlanError> {
-    let paths = paths.unwrap_or_default();
-    for path in paths {
+    let plain = |path: &String| {
         text(field, path)?;
+        let invalid = |reason| Err(PlanError::Invalid { field, value: path.clone(), reason });
         if !path.starts_with('/') {
-            return Err(PlanError::Invalid { field, value: path.clone(), reason: "is not absolute" });
+            return invalid("is not absolute");
+        }
+        match clean(path) {
+            clean if clean == "/" => invalid("is the root itself"),
+            clean => Ok(clean),
+        }
+    };
+    paths.unwrap_or_default().iter().map(plain).collect()
+}
+
+/// An absolute path without `.`, `..` and doubled slashes, as if there were no links.
+fn clean(path: &str) -> String {
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
         }
     }
-    Ok(paths.to_vec())
+    format!("/{}", parts.join("/"))
 }
 
 /// Refuses what cannot become a C string.
@@ -336,9 +365,28 @@ mod tests {
     }
 
     #[test]
+    fn what_lxcfs_shows_in_procfs_may_be_mounted_and_devices_of_a_bound_dev_are_not_made() {
+        use serde_json::json;
+        let plan = |mounts: serde_json::Value| {
+            let given = spec(|spec| {
+                spec["mounts"] = mounts;
+                spec["linux"]["devices"] =
+                    json!([{"path": "/dev/fuse", "type": "c", "major": 10, "minor": 229}]);
+            });
+            launch(&given, &rootfs()).unwrap()
+        };
+        let bind = |target: &str| json!({"destination": target, "type": "bind", "source": "/src"});
+        let shown = plan(json!([{"destination": "/dev", "type": "tmpfs"}, bind("/proc/meminfo")]));
+        assert_eq!(shown.mounts[1].target, "/proc/meminfo");
+        assert!(shown.dev_links && shown.devices.len() == 7, "{:?}", shown.devices);
+        let bound = plan(json!([{"destination": "/dev", "type": "tmpfs"}, bind("/dev/")]));
+        assert!(!bound.dev_links && bound.devices.is_empty(), "{:?}", bound.devices);
+    }
+
+    #[test]
     fn hostile_specs_are_refused_before_a_process_exists() {
         use serde_json::json;
-        let cases: [(&str, &str, serde_json::Value); 9] = [
+        let cases: [(&str, &str, serde_json::Value); 15] = [
             ("NUL in an argument", "/process/args", json!(["a\0b"])),
             ("no program", "/process/args", json!([])),
             ("relative folder", "/process/cwd", json!("etc")),
@@ -347,6 +395,20 @@ mod tests {
             ("relative masked path", "/linux/maskedPaths", json!(["proc/kcore"])),
             ("mount over the root", "/mounts", json!([{"destination": "/", "type": "tmpfs"}])),
             ("bind of nothing", "/mounts", json!([{"destination": "/x", "type": "bind"}])),
+            ("mask of everything", "/linux/maskedPaths", json!(["/proc/.."])),
+            ("mount over the root by detour", "/mounts", json!([{"destination": "/x/..", "type": "tmpfs"}])),
+            ("no procfs on /proc", "/mounts", json!([{"destination": "/proc/.", "type": "tmpfs"}])),
+            ("sysfs in procfs", "/mounts", json!([{"destination": "/proc/x", "type": "sysfs"}])),
+            (
+                "a file of the kernel's pretended",
+                "/mounts",
+                json!([{"destination": "/x/../proc/self/attr/exec", "type": "bind", "source": "/dev/null"}]),
+            ),
+            (
+                "settings of the kernel's pretended",
+                "/mounts",
+                json!([{"destination": "/proc/sys", "type": "bind", "source": "/tmp"}]),
+            ),
             (
                 "device outside",
                 "/linux/devices",

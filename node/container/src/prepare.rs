@@ -1,11 +1,14 @@
 //! A plan laid out in memory for a child that must not allocate.
 
+mod places;
+
 use std::ffi::{CString, c_char};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
+pub(crate) use places::{Restrictions, Target};
 use podwire_linux::cgroup::{Group, Version};
 
 use crate::plan::{LaunchPlan, MountKind, MountPlan, NamespaceKind, ProcessPlan};
@@ -186,6 +189,8 @@ impl Root {
 #[derive(Debug)]
 pub(crate) struct Mounting {
     pub(crate) target: CString,
+    /// How that is looked for.
+    pub(crate) place: Target,
     pub(crate) what: What,
     pub(crate) attr_set: u64,
     pub(crate) attr_clear: u64,
@@ -193,6 +198,8 @@ pub(crate) struct Mounting {
     pub(crate) propagation: u64,
     pub(crate) propagation_recursive: bool,
     pub(crate) idmap: Option<Idmap>,
+    /// What of it is masked or cannot be written.
+    pub(crate) restrictions: Restrictions,
 }
 
 /// Ids of a mount, mapped through a user namespace.
@@ -226,6 +233,12 @@ pub(crate) enum What {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) path: CString,
+    /// The folder it is in.
+    pub(crate) folder: CString,
+    /// That folder below `/dev`, if it is.
+    pub(crate) in_dev: Option<CString>,
+    /// Its name there.
+    pub(crate) name: CString,
     pub(crate) mode: u32,
     pub(crate) device: u64,
     pub(crate) uid: u32,
@@ -247,8 +260,10 @@ pub(crate) struct Launch {
     pub(crate) mounts: Vec<Mounting>,
     pub(crate) devices: Vec<Node>,
     pub(crate) dev_links: bool,
-    pub(crate) masked: Vec<CString>,
-    pub(crate) readonly: Vec<CString>,
+    /// Those that lie on no file system of the container's own.
+    pub(crate) restrictions: Restrictions,
+    /// `/proc` must be procfs.
+    pub(crate) has_proc: bool,
     pub(crate) share_root: bool,
     pub(crate) sysctls: Vec<(CString, CString)>,
     pub(crate) hostname: Option<CString>,
@@ -296,7 +311,6 @@ impl Launch {
         let text = |pairs: &[(String, String)]| -> io::Result<Vec<(CString, CString)>> {
             pairs.iter().map(|(a, b)| Ok((c(a)?, c(b)?))).collect()
         };
-        let list = |items: &[String]| items.iter().map(|s| c(s)).collect::<io::Result<Vec<_>>>();
         Ok(Launch {
             clone_flags: plan.clone_flags & !NamespaceKind::User.flag(),
             join_pid,
@@ -309,12 +323,13 @@ impl Launch {
             mounts: plan
                 .mounts
                 .iter()
-                .map(|m| mounting(m, plan, group))
+                .enumerate()
+                .map(|(number, mount)| mounting(number, mount, plan, group))
                 .collect::<Result<_, PrepareError>>()?,
             devices: plan.devices.iter().map(node).collect::<Result<_, _>>()?,
             dev_links: plan.dev_links,
-            masked: list(&plan.masked)?,
-            readonly: list(&plan.readonly)?,
+            restrictions: places::restrictions(plan, None)?,
+            has_proc: plan.has_proc(),
             share_root: plan.propagation == libc::MS_SHARED,
             sysctls: text(&plan.sysctls)?,
             hostname: plan.hostname.as_deref().filter(|h| !h.is_empty()).map(c).transpose()?,
@@ -341,7 +356,15 @@ pub(crate) fn procs(group: &Group) -> io::Result<Vec<CString>> {
 }
 
 fn node(plan: &crate::plan::DevicePlan) -> io::Result<Node> {
+    let (folder, name) = plan.path.rsplit_once('/').ok_or(io::ErrorKind::InvalidInput)?;
+    if name.is_empty() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let in_dev = if folder == "/dev" { Some("") } else { places::part_below(folder, "/dev") };
     Ok(Node {
+        folder: c(folder)?,
+        in_dev: in_dev.map(c).transpose()?,
+        name: c(name)?,
         path: c(&plan.path)?,
         mode: plan.mode,
         device: libc::makedev(plan.major, plan.minor),
@@ -350,7 +373,12 @@ fn node(plan: &crate::plan::DevicePlan) -> io::Result<Node> {
     })
 }
 
-fn mounting(plan: &MountPlan, launch: &LaunchPlan, group: Option<&Group>) -> Result<Mounting, PrepareError> {
+fn mounting(
+    number: usize,
+    plan: &MountPlan,
+    launch: &LaunchPlan,
+    group: Option<&Group>,
+) -> Result<Mounting, PrepareError> {
     let idmap = match &plan.idmap {
         None => None,
         Some(map) if map.uids.is_empty() && map.gids.is_empty() => {
@@ -375,6 +403,8 @@ fn mounting(plan: &MountPlan, launch: &LaunchPlan, group: Option<&Group>) -> Res
     };
     Ok(Mounting {
         target: c(&plan.target)?,
+        place: places::target(plan),
+        restrictions: places::restrictions(launch, Some(number))?,
         what,
         attr_set: plan.attr_set,
         attr_clear: plan.attr_clear,

@@ -6,6 +6,8 @@
 mod bombs;
 #[path = "containers/exec.rs"]
 mod exec;
+#[path = "containers/hostile.rs"]
+mod hostile;
 #[path = "containers/isolation.rs"]
 mod isolation;
 #[path = "containers/lifecycle.rs"]

@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 
+use super::cwd::Settled;
 use super::sys::{self, Errno};
 use super::{At, Child};
 use crate::failure::{Failure, Stage};
@@ -51,7 +52,7 @@ impl Child<'_> {
     }
 
     /// Everything that cannot be undone, in the one order that works.
-    pub(super) fn become_user(&self, program: &Program) -> Result<(), Failure> {
+    pub(super) fn become_user(&self, program: &Program, settled: Settled) -> Result<(), Failure> {
         if program.no_new_privs {
             sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0).at(Stage::NoNewPrivs)?;
         } else {
@@ -67,8 +68,10 @@ impl Child<'_> {
         sys::setgroups(&program.groups).at(Stage::User)?;
         sys::setresgid(program.gid).at(Stage::User)?;
         sys::setresuid(program.uid).at(Stage::User)?;
-        // A folder only this user may enter is seen with the capabilities root came with.
-        sys::chdir(&program.cwd).at(Stage::Cwd)?;
+        if settled == Settled::NotYet {
+            // A folder that only this user may enter.
+            self.enter_cwd_as_user(program)?;
+        }
         if let Some(caps) = &program.caps {
             let own = caps.permitted;
             sys::capset(caps.effective & own, own, caps.inheritable).at(Stage::Capabilities)?;

@@ -2,17 +2,19 @@
 //!
 //! Sources are taken as detached mounts while the host's tree is still ours; then the root is
 //! entered, and from there on every path is the container's own: a hostile symbolic link in an
-//! image or a volume can only lead back into the container.
+//! image or a volume can only lead back into the container. File systems of the kernel's are mounted
+//! where no link leads to, and are masked before anybody can reach them ([`super::restrict`]).
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, RawFd};
 
-use super::sys::{self, Errno};
+use super::place::{self, Kind};
+use super::restrict::{cover, readonly};
+use super::sys::{self, Errno, STRICT};
 use super::{At, Child};
 use crate::failure::{Failure, Stage};
-use crate::prepare::{Launch, Mounting, Root, What};
+use crate::prepare::{Launch, Mounting, Root, Target, What};
 
-const RDONLY: u64 = 0x1;
 const NOSUID: u64 = 0x2;
 const NODEV: u64 = 0x4;
 const NOEXEC: u64 = 0x8;
@@ -28,6 +30,10 @@ pub(super) struct Trees {
     /// File systems of the container's own, by the number of their mount.
     own: [RawFd; MOST_SOURCES],
     root: Result<RawFd, Errno>,
+    /// The container's root, once it is entered.
+    pub(super) inside: RawFd,
+    /// Device number of the container's own `/dev`.
+    pub(super) dev: Option<libc::dev_t>,
 }
 
 impl Trees {
@@ -38,10 +44,27 @@ impl Trees {
         Ok(())
     }
 
-    fn next(&mut self) -> RawFd {
+    /// The host's null device, to lay over what must read as empty.
+    fn push_null(&mut self) -> Result<(), Errno> {
+        let null = sys::open_tree(c"/dev/null", false)?;
+        self.push(null)
+    }
+
+    pub(super) fn next(&mut self) -> RawFd {
         let fd = self.host[self.taken];
         self.taken += 1;
         fd
+    }
+
+    /// The next `count` at once.
+    pub(super) fn several(&mut self, count: usize) -> (usize, usize) {
+        let first = self.taken;
+        self.taken += count;
+        (first, self.taken)
+    }
+
+    pub(super) fn range(&self, (first, end): (usize, usize)) -> &[RawFd] {
+        &self.host[first..end]
     }
 }
 
@@ -55,6 +78,8 @@ impl Child<'_> {
             taken: 0,
             own: [-1; MOST_SOURCES],
             root: root_tree(&launch.root, user),
+            inside: -1,
+            dev: None,
         };
         for (index, mount) in launch.mounts.iter().enumerate() {
             match &mount.what {
@@ -71,17 +96,24 @@ impl Child<'_> {
                 }
                 What::New { .. } => {}
             }
+            for masked in &mount.restrictions.masked {
+                trees.push_null().at_index(Stage::MaskedPath, masked.index)?;
+            }
         }
         if launch.user.is_some() {
             // In a user namespace nodes cannot be made, only shown.
             for (index, node) in launch.devices.iter().enumerate() {
                 let tree = sys::open_tree(&node.path, false).at_index(Stage::Device, index)?;
+                let stat = sys::stat(tree).at_index(Stage::Device, index)?;
+                // What the host has at this path may be anything.
+                if stat.st_rdev != node.device || (stat.st_mode ^ node.mode) & libc::S_IFMT != 0 {
+                    return Err(libc::ENODEV).at_index(Stage::Device, index);
+                }
                 trees.push(tree).at_index(Stage::Device, index)?;
             }
         }
-        for index in 0..launch.masked.len() {
-            let null = sys::open_tree(c"/dev/null", false).at_index(Stage::MaskedPath, index)?;
-            trees.push(null).at_index(Stage::MaskedPath, index)?;
+        for masked in &launch.restrictions.masked {
+            trees.push_null().at_index(Stage::MaskedPath, masked.index)?;
         }
         Ok(trees)
     }
@@ -101,7 +133,7 @@ impl Child<'_> {
     }
 
     /// Mounts the root, makes it `/` and lets the host's tree go.
-    pub(super) fn enter_root(&self, launch: &Launch, trees: &Trees) -> Result<(), Failure> {
+    pub(super) fn enter_root(&self, launch: &Launch, trees: &mut Trees) -> Result<(), Failure> {
         // From here on nothing we mount reaches the host, and what the host unmounts goes here too.
         sys::set_propagation(c"/", libc::MS_REC | libc::MS_SLAVE).at(Stage::Pivot)?;
         match (trees.root, &launch.root) {
@@ -120,7 +152,9 @@ impl Child<'_> {
         sys::pivot_here().at(Stage::Pivot)?;
         // The old root now lies on top of the new one; taking it off leaves the new one.
         sys::unmount_here().at(Stage::Pivot)?;
-        sys::chdir(c"/").at(Stage::Pivot)
+        sys::chdir(c"/").at(Stage::Pivot)?;
+        trees.inside = sys::open(c"/", libc::O_PATH | libc::O_DIRECTORY, 0).at(Stage::Pivot)?;
+        Ok(())
     }
 
     pub(super) fn mounts(&self, launch: &Launch, trees: &mut Trees) -> Result<(), Failure> {
@@ -131,110 +165,99 @@ impl Child<'_> {
     }
 
     fn mount(&self, mount: &Mounting, index: usize, trees: &mut Trees) -> Result<(), Failure> {
-        let failed = |stage| move |errno| Failure { stage, errno, index: u32::try_from(index).unwrap_or(0) };
         match &mount.what {
             What::Bind { .. } => {
                 let tree = trees.next();
-                let folder =
-                    sys::mode_of(tree).map_err(failed(Stage::MountTarget))? & libc::S_IFMT == libc::S_IFDIR;
-                let target = target(&mount.target, folder).map_err(failed(Stage::MountTarget))?;
-                attributes(tree, mount).map_err(failed(Stage::Mount))?;
-                sys::move_mount(tree, target).map_err(failed(Stage::Mount))?;
+                let target = bind_target(mount, tree, index, trees.inside)?;
+                attributes(tree, mount).at_index(Stage::Mount, index)?;
+                sys::move_mount(tree, target).at_index(Stage::Mount, index)?;
                 sys::close(target);
                 sys::close(tree);
             }
             What::New { .. } => {
-                let target = target(&mount.target, true).map_err(failed(Stage::MountTarget))?;
+                let target = target(mount, Kind::Folder, index, trees.inside)?;
                 let tree = trees.own[index];
-                propagation(tree, mount).map_err(failed(Stage::Mount))?;
-                sys::move_mount(tree, target).map_err(failed(Stage::Mount))?;
+                propagation(tree, mount).at_index(Stage::Mount, index)?;
+                let nulls = trees.several(mount.restrictions.masked.len());
+                attach_covered(tree, target, mount, trees.range(nulls), index)?;
+                if mount.target.to_bytes() == b"/dev" {
+                    trees.dev = Some(sys::stat(tree).at_index(Stage::Mount, index)?.st_dev);
+                }
                 sys::close(target);
                 sys::close(tree);
             }
             What::CgroupViews { views, links } => {
-                let target = target(&mount.target, true).map_err(failed(Stage::MountTarget))?;
-                let tree = new_tree(c"tmpfs", c"cgroup", &[], NOSUID | NODEV | NOEXEC)
-                    .map_err(failed(Stage::Mount))?;
-                sys::move_mount(tree, target).map_err(failed(Stage::Mount))?;
+                let target = target(mount, Kind::Folder, index, trees.inside)?;
+                let tree = trees.own[index];
+                sys::move_mount(tree, target).at_index(Stage::Mount, index)?;
                 for (_, name) in views {
                     let view = trees.next();
-                    attributes(view, mount).map_err(failed(Stage::Mount))?;
-                    let place = folder_in(tree, name).map_err(failed(Stage::Mount))?;
-                    sys::move_mount(view, place).map_err(failed(Stage::Mount))?;
+                    attributes(view, mount).at_index(Stage::Mount, index)?;
+                    sys::mkdir_at(tree, name, 0o755).at_index(Stage::Mount, index)?;
+                    let flags = libc::O_PATH | libc::O_DIRECTORY;
+                    let place = sys::open_how(tree, name, flags, STRICT).at_index(Stage::Mount, index)?;
+                    sys::move_mount(view, place).at_index(Stage::Mount, index)?;
                     sys::close(place);
                     sys::close(view);
                 }
                 for (to, name) in links {
-                    sys::symlink_at(to, tree, name).map_err(failed(Stage::Mount))?;
+                    sys::symlink_at(to, tree, name).at_index(Stage::Mount, index)?;
                 }
-                readonly(tree, false).map_err(failed(Stage::Mount))?;
+                readonly(tree, false).at_index(Stage::Mount, index)?;
                 sys::close(target);
                 sys::close(tree);
             }
         }
         Ok(())
     }
+}
 
-    pub(super) fn devices(&self, launch: &Launch, trees: &mut Trees) -> Result<(), Failure> {
-        sys::umask(0);
-        for (index, node) in launch.devices.iter().enumerate() {
-            if launch.user.is_some() {
-                let tree = trees.next();
-                let place = target(&node.path, false).at_index(Stage::Device, index)?;
-                sys::move_mount(tree, place).at_index(Stage::Device, index)?;
-                sys::close(place);
-                sys::close(tree);
-                continue;
-            }
-            make_parents(&node.path).at_index(Stage::Device, index)?;
-            match sys::mknod(&node.path, node.mode, node.device) {
-                Ok(()) | Err(libc::EEXIST) => {}
-                Err(errno) => return Err(errno).at_index(Stage::Device, index),
-            }
-            if node.uid != 0 || node.gid != 0 {
-                sys::chown(&node.path, node.uid, node.gid).at_index(Stage::Device, index)?;
-            }
-        }
-        if launch.dev_links {
-            for (to, name) in [
-                (c"/proc/self/fd", c"/dev/fd"),
-                (c"/proc/self/fd/0", c"/dev/stdin"),
-                (c"/proc/self/fd/1", c"/dev/stdout"),
-                (c"/proc/self/fd/2", c"/dev/stderr"),
-                (c"pts/ptmx", c"/dev/ptmx"),
-            ] {
-                match sys::symlink_at(to, libc::AT_FDCWD, name) {
-                    Ok(()) | Err(libc::EEXIST) => {}
-                    Err(errno) => return Err(errno).at_index(Stage::Device, usize::MAX),
-                }
-            }
-        }
-        sys::umask(0o022);
-        Ok(())
+/// Where a mount goes, made when it is missing. Only what is meant to may be in procfs, whichever way leads there.
+fn target(mount: &Mounting, kind: Kind, index: usize, root: RawFd) -> Result<RawFd, Failure> {
+    let found = match mount.place {
+        Target::Real | Target::Proc | Target::InProc => place::real(root, &mount.target, kind),
+        Target::Inside => place::inside(root, &mount.target, kind),
+    };
+    let target = found.at_index(Stage::MountTarget, index)?;
+    let meant = matches!(mount.place, Target::Proc | Target::InProc);
+    if !meant && place::is_on_procfs(target).at_index(Stage::MountTarget, index)? {
+        return Err(libc::EPERM).at_index(Stage::InsideProc, index);
     }
+    Ok(target)
+}
 
-    /// What must read as empty, and what must not be written.
-    pub(super) fn restrict(&self, launch: &Launch, trees: &mut Trees) -> Result<(), Failure> {
-        for (index, path) in launch.masked.iter().enumerate() {
-            mask(path, trees.next()).at_index(Stage::MaskedPath, index)?;
-        }
-        for (index, path) in launch.readonly.iter().enumerate() {
-            readonly_path(path).at_index(Stage::ReadonlyPath, index)?;
-        }
-        let is_readonly = matches!(
-            launch.root,
-            Root::Empty | Root::Overlay { readonly: true, .. } | Root::Bind { readonly: true, .. }
-        );
-        if launch.share_root {
-            sys::set_propagation(c"/", libc::MS_SHARED).at(Stage::ReadonlyRoot)?;
-        }
-        if is_readonly {
-            let root = sys::open(c"/", libc::O_PATH, 0).at(Stage::ReadonlyRoot)?;
-            readonly(root, false).at(Stage::ReadonlyRoot)?;
-            sys::close(root);
-        }
-        Ok(())
+/// Where a tree of the host's goes. On `/proc` nothing else may pass for procfs.
+fn bind_target(mount: &Mounting, tree: RawFd, index: usize, root: RawFd) -> Result<RawFd, Failure> {
+    let folder = sys::mode_of(tree).at_index(Stage::MountTarget, index)? & libc::S_IFMT == libc::S_IFDIR;
+    if mount.place == Target::Proc && !place::is_on_procfs(tree).at_index(Stage::MountTarget, index)? {
+        return Err(libc::EPERM).at_index(Stage::NotProc, index);
     }
+    target(mount, if folder { Kind::Folder } else { Kind::File }, index, root)
+}
+
+/// Mounts a file system whose masks are on it before anybody can see it.
+///
+/// Kernels before 6.15 mount nothing on what is not mounted itself and say EINVAL. There the masks come right after,
+/// on the mount's own descriptor, so that no path of the image has a part in it either.
+fn attach_covered(
+    tree: RawFd,
+    target: RawFd,
+    mount: &Mounting,
+    nulls: &[RawFd],
+    index: usize,
+) -> Result<(), Failure> {
+    let covered = match cover(tree, &mount.restrictions, nulls) {
+        Err(failure) if failure.errno == libc::EINVAL => false,
+        other => other.map(|()| true)?,
+    };
+    sys::move_mount(tree, target).at_index(Stage::Mount, index)?;
+    if !covered {
+        cover(tree, &mount.restrictions, nulls)?;
+    }
+    for null in nulls {
+        sys::close(*null);
+    }
+    Ok(())
 }
 
 /// Maps the ids of a detached tree as its mount asks.
@@ -349,7 +372,7 @@ fn give_to_root(folders: &[&CStr], user: RawFd) -> Result<(), Errno> {
     Ok(())
 }
 
-fn new_tree(
+pub(super) fn new_tree(
     fstype: &CStr,
     source: &CStr,
     options: &[(std::ffi::CString, Option<std::ffi::CString>)],
@@ -390,94 +413,4 @@ fn propagation(tree: RawFd, mount: &Mounting) -> Result<(), Errno> {
     }
     let attr = libc::mount_attr { attr_set: 0, attr_clr: 0, propagation: mount.propagation, userns_fd: 0 };
     sys::mount_setattr(tree, mount.propagation_recursive, &attr)
-}
-
-fn readonly(tree: RawFd, recursive: bool) -> Result<(), Errno> {
-    let attr = libc::mount_attr { attr_set: RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
-    sys::mount_setattr(tree, recursive, &attr)
-}
-
-fn folder_in(dir: RawFd, name: &CStr) -> Result<RawFd, Errno> {
-    match sys::mkdir_at(dir, name, 0o755) {
-        Ok(()) | Err(libc::EEXIST) => {}
-        Err(errno) => return Err(errno),
-    }
-    sys::open_at(dir, name, libc::O_PATH | libc::O_DIRECTORY)
-}
-
-/// Opens a mount point, making it first when it is missing.
-fn target(path: &CStr, folder: bool) -> Result<RawFd, Errno> {
-    match sys::open_plain(path, libc::O_PATH) {
-        Err(libc::ENOENT) => {}
-        other => return other,
-    }
-    make_parents(path)?;
-    if folder {
-        match sys::mkdir(path, 0o755) {
-            Ok(()) | Err(libc::EEXIST) => {}
-            Err(errno) => return Err(errno),
-        }
-    } else {
-        let file = sys::open(path, libc::O_CREAT | libc::O_EXCL | libc::O_WRONLY, 0o644)?;
-        sys::close(file);
-    }
-    sys::open_plain(path, libc::O_PATH)
-}
-
-/// Makes every folder above `path`.
-pub(super) fn make_parents(path: &CStr) -> Result<(), Errno> {
-    let bytes = path.to_bytes();
-    let mut buffer = [0_u8; libc::PATH_MAX as usize];
-    if bytes.len() >= buffer.len() {
-        return Err(libc::ENAMETOOLONG);
-    }
-    buffer[..bytes.len()].copy_from_slice(bytes);
-    for at in 1..bytes.len() {
-        if bytes[at] != b'/' {
-            continue;
-        }
-        buffer[at] = 0;
-        let prefix = CStr::from_bytes_until_nul(&buffer).map_err(|_| libc::EINVAL)?;
-        match sys::mkdir(prefix, 0o755) {
-            Ok(()) | Err(libc::EEXIST | libc::EROFS) => {}
-            Err(errno) => return Err(errno),
-        }
-        buffer[at] = b'/';
-    }
-    Ok(())
-}
-
-/// Lays nothing over `path`: an empty folder over a folder, the null device over anything else.
-fn mask(path: &CStr, null: RawFd) -> Result<(), Errno> {
-    let target = match sys::open_plain(path, libc::O_PATH) {
-        Ok(target) => target,
-        Err(libc::ENOENT | libc::ENOTDIR) => {
-            sys::close(null);
-            return Ok(());
-        }
-        Err(errno) => return Err(errno),
-    };
-    let mut tree = null;
-    if sys::mode_of(target)? & libc::S_IFMT == libc::S_IFDIR {
-        sys::close(null);
-        tree = new_tree(c"tmpfs", c"tmpfs", &[], RDONLY)?;
-    }
-    sys::move_mount(tree, target)?;
-    sys::close(tree);
-    sys::close(target);
-    Ok(())
-}
-
-fn readonly_path(path: &CStr) -> Result<(), Errno> {
-    let target = match sys::open_plain(path, libc::O_PATH) {
-        Ok(target) => target,
-        Err(libc::ENOENT | libc::ENOTDIR) => return Ok(()),
-        Err(errno) => return Err(errno),
-    };
-    let tree = sys::open_tree_of(target)?;
-    readonly(tree, true)?;
-    sys::move_mount(tree, target)?;
-    sys::close(tree);
-    sys::close(target);
-    Ok(())
 }

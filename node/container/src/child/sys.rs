@@ -27,22 +27,30 @@ pub(super) fn open(path: &CStr, flags: c_int, mode: u32) -> Result<RawFd, Errno>
     call!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags | libc::O_CLOEXEC, mode).map(fd)
 }
 
-/// Opens without following anything magic (`/proc/*/fd` and the like).
-pub(super) fn open_plain(path: &CStr, flags: c_int) -> Result<RawFd, Errno> {
+/// Not one link on the way, and never up.
+pub(super) const STRICT: u64 = 0x08 | 0x04 | 0x02;
+/// Links lead back into the folder that is looked below; nothing magic (`/proc/*/fd` and the like).
+pub(super) const INSIDE: u64 = 0x10 | 0x02;
+
+/// Opens `path` as seen from `dir`, its links treated as `resolve` says. Absolute paths need [`INSIDE`].
+pub(super) fn open_how(dir: RawFd, path: &CStr, flags: c_int, resolve: u64) -> Result<RawFd, Errno> {
     #[repr(C)]
     struct How {
         flags: u64,
         mode: u64,
         resolve: u64,
     }
-    const NO_MAGICLINKS: u64 = 0x02;
+    /// The kernel gives up when something is renamed or mounted anywhere meanwhile.
+    const TRIES: u32 = 64;
     let flags = u64::from((flags | libc::O_CLOEXEC).cast_unsigned());
-    let how = How { flags, mode: 0, resolve: NO_MAGICLINKS };
-    call!(libc::SYS_openat2, libc::AT_FDCWD, path.as_ptr(), &raw const how, size_of::<How>()).map(fd)
-}
-
-pub(super) fn open_at(dir: RawFd, name: &CStr, flags: c_int) -> Result<RawFd, Errno> {
-    call!(libc::SYS_openat, dir, name.as_ptr(), flags | libc::O_CLOEXEC, 0).map(fd)
+    let how = How { flags, mode: 0, resolve };
+    let mut tries = 0;
+    loop {
+        match call!(libc::SYS_openat2, dir, path.as_ptr(), &raw const how, size_of::<How>()) {
+            Err(libc::EAGAIN) if tries < TRIES => tries += 1,
+            other => return other.map(fd),
+        }
+    }
 }
 
 pub(super) fn close(fd: RawFd) {
@@ -103,10 +111,6 @@ pub(super) fn setdomainname(name: &CStr) -> Result<(), Errno> {
     call!(libc::SYS_setdomainname, name.as_ptr(), name.to_bytes().len()).map(drop)
 }
 
-pub(super) fn mkdir(path: &CStr, mode: u32) -> Result<(), Errno> {
-    call!(libc::SYS_mkdirat, libc::AT_FDCWD, path.as_ptr(), mode).map(drop)
-}
-
 pub(super) fn mkdir_at(dir: RawFd, name: &CStr, mode: u32) -> Result<(), Errno> {
     call!(libc::SYS_mkdirat, dir, name.as_ptr(), mode).map(drop)
 }
@@ -115,24 +119,47 @@ pub(super) fn symlink_at(to: &CStr, dir: RawFd, name: &CStr) -> Result<(), Errno
     call!(libc::SYS_symlinkat, to.as_ptr(), dir, name.as_ptr()).map(drop)
 }
 
-pub(super) fn mknod(path: &CStr, mode: u32, device: u64) -> Result<(), Errno> {
-    call!(libc::SYS_mknodat, libc::AT_FDCWD, path.as_ptr(), mode, device).map(drop)
+pub(super) fn mknod_at(dir: RawFd, name: &CStr, mode: u32, device: u64) -> Result<(), Errno> {
+    call!(libc::SYS_mknodat, dir, name.as_ptr(), mode, device).map(drop)
+}
+
+/// What the open link `link` says, and how long that is.
+pub(super) fn read_link(link: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+    call!(libc::SYS_readlinkat, link, c"".as_ptr(), buffer.as_mut_ptr(), buffer.len())
+        .map(|n| usize::try_from(n).unwrap_or(0))
 }
 
 pub(super) fn chown(path: &CStr, uid: u32, gid: u32) -> Result<(), Errno> {
     call!(libc::SYS_fchownat, libc::AT_FDCWD, path.as_ptr(), uid, gid, libc::AT_SYMLINK_NOFOLLOW).map(drop)
 }
 
+pub(super) fn chown_at(dir: RawFd, name: &CStr, uid: u32, gid: u32) -> Result<(), Errno> {
+    call!(libc::SYS_fchownat, dir, name.as_ptr(), uid, gid, libc::AT_SYMLINK_NOFOLLOW).map(drop)
+}
+
 pub(super) fn chown_fd(file: RawFd, uid: u32, gid: u32) -> Result<(), Errno> {
     call!(libc::SYS_fchown, file, uid, gid).map(drop)
 }
 
-/// The mode of an open file.
-pub(super) fn mode_of(file: RawFd) -> Result<u32, Errno> {
+/// What the kernel knows of an open file.
+pub(super) fn stat(file: RawFd) -> Result<libc::stat, Errno> {
     // SAFETY: all zeros is a valid value of this plain struct.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     call!(libc::SYS_fstat, file, &raw mut stat)?;
-    Ok(stat.st_mode)
+    Ok(stat)
+}
+
+/// The mode of an open file.
+pub(super) fn mode_of(file: RawFd) -> Result<u32, Errno> {
+    stat(file).map(|stat| stat.st_mode)
+}
+
+/// The kind of file system an open file is on.
+pub(super) fn fs_of(file: RawFd) -> Result<c_long, Errno> {
+    // SAFETY: all zeros is a valid value of this plain struct.
+    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+    call!(libc::SYS_fstatfs, file, &raw mut stat)?;
+    Ok(stat.f_type)
 }
 
 /// User and group of an open file.
@@ -149,6 +176,11 @@ pub(super) fn chdir(path: &CStr) -> Result<(), Errno> {
 
 pub(super) fn fchdir(dir: RawFd) -> Result<(), Errno> {
     call!(libc::SYS_fchdir, dir).map(drop)
+}
+
+/// The path of the working folder, and how long it is; one outside the root does not begin with a slash.
+pub(super) fn getcwd(buffer: &mut [u8]) -> Result<usize, Errno> {
+    call!(libc::SYS_getcwd, buffer.as_mut_ptr(), buffer.len()).map(|n| usize::try_from(n).unwrap_or(0))
 }
 
 pub(super) fn umask(mask: u32) {

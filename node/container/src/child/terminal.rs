@@ -2,11 +2,13 @@
 
 use std::os::fd::RawFd;
 
-use super::sys::{self, Errno};
+use super::place::{self, Kind};
+use super::sys::{self, Errno, STRICT};
 use super::{At, Child};
 use crate::failure::{Failure, Stage};
 use crate::request::WindowSize;
 
+const DEVPTS_SUPER_MAGIC: libc::c_long = 0x1cd1;
 const TIOCSPTLCK: u64 = 0x4004_5431;
 const TIOCGPTPEER: u64 = 0x5441;
 const TIOCSWINSZ: u64 = 0x5414;
@@ -27,7 +29,7 @@ impl Child<'_> {
 
     fn make(&self, terminal: Terminal, console: bool, uid: u32) -> Result<RawFd, Errno> {
         let flags = libc::O_RDWR | libc::O_NOCTTY;
-        let master = sys::open(c"/dev/pts/ptmx", flags, 0)?;
+        let master = open_ptmx(flags)?;
         let unlock = 0_i32;
         sys::ioctl(master, TIOCSPTLCK, (&raw const unlock) as u64)?;
         let slave = sys::ioctl(master, TIOCGPTPEER, u64::from((flags | libc::O_CLOEXEC).cast_unsigned()))?;
@@ -41,23 +43,36 @@ impl Child<'_> {
         sys::ioctl(slave, TIOCSWINSZ, (&raw const size) as u64)?;
         sys::chown_fd(slave, uid, u32::MAX)?;
         if console {
-            let place =
-                match sys::open(c"/dev/console", libc::O_CREAT | libc::O_RDONLY | libc::O_NONBLOCK, 0o620) {
-                    Ok(place) => place,
-                    // Where /dev is not ours to write to, there is no console, and nobody needs it.
-                    Err(libc::EROFS | libc::EACCES) => -1,
-                    Err(errno) => return Err(errno),
-                };
-            if place >= 0 {
-                let tree = sys::open_tree_of(slave)?;
-                sys::move_mount(tree, place)?;
-                sys::close(tree);
-                sys::close(place);
-            }
+            show_console(slave)?;
         }
         sys::send_fd(terminal.socket, master)?;
         sys::close(master);
         sys::ioctl(slave, TIOCSCTTY, 0)?;
         Ok(slave)
     }
+}
+
+/// Opens the multiplexer of the container's own devpts, where only the kernel makes files.
+fn open_ptmx(flags: i32) -> Result<RawFd, Errno> {
+    let folder = sys::open_how(libc::AT_FDCWD, c"dev/pts", libc::O_PATH | libc::O_DIRECTORY, STRICT)?;
+    if sys::fs_of(folder)? != DEVPTS_SUPER_MAGIC {
+        return Err(libc::ENODEV);
+    }
+    let master = sys::open_how(folder, c"ptmx", flags, STRICT)?;
+    sys::close(folder);
+    Ok(master)
+}
+
+/// Shows a terminal as `/dev/console`.
+fn show_console(slave: RawFd) -> Result<(), Errno> {
+    let place = match place::real(libc::AT_FDCWD, c"dev/console", Kind::File) {
+        // Where /dev is not ours to write to, there is no console, and nobody needs it.
+        Err(libc::EROFS | libc::EACCES) => return Ok(()),
+        other => other?,
+    };
+    let tree = sys::open_tree_of(slave)?;
+    sys::move_mount(tree, place)?;
+    sys::close(tree);
+    sys::close(place);
+    Ok(())
 }

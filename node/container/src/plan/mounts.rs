@@ -125,8 +125,8 @@ fn mount(mount: &Mount) -> Result<MountPlan, PlanError> {
             reason: "is not absolute",
         });
     }
-    let target = if target.len() > 1 { target.trim_end_matches('/').to_owned() } else { target };
-    if target.is_empty() || target == "/" {
+    let target = super::clean(&target);
+    if target == "/" {
         return Err(PlanError::Invalid {
             field: "mount destination",
             value: target,
@@ -152,6 +152,7 @@ fn mount(mount: &Mount) -> Result<MountPlan, PlanError> {
             options: sorted.superblock,
         },
     };
+    procfs_is_kept(&target, &kind)?;
     let idmap = idmap(mount, sorted.idmap);
     Ok(MountPlan {
         target,
@@ -163,6 +164,35 @@ fn mount(mount: &Mount) -> Result<MountPlan, PlanError> {
         propagation_recursive: sorted.propagation_recursive,
         idmap,
     })
+}
+
+/// Files of procfs that may be covered: what lxcfs shows and no program of ours or the kernel's trusts.
+/// The list is runc's: <https://github.com/opencontainers/runc/blob/v1.3.0/libcontainer/rootfs_linux.go>.
+const IN_PROC: [&str; 10] = [
+    "/proc/cpuinfo",
+    "/proc/diskstats",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/swaps",
+    "/proc/uptime",
+    "/proc/loadavg",
+    "/proc/slabinfo",
+    "/proc/sys/kernel/ns_last_pid",
+    "/proc/sys/crypto/fips_enabled",
+];
+
+/// Refuses mounts that would let something else pass for a part of procfs.
+fn procfs_is_kept(target: &str, kind: &MountKind) -> Result<(), PlanError> {
+    let reason = match kind {
+        MountKind::New { fstype, .. } if target == "/proc" && fstype != "proc" => {
+            "cannot be mounted because it is not of type proc"
+        }
+        MountKind::Cgroup if target == "/proc" => "cannot be mounted because it is not of type proc",
+        MountKind::Bind { .. } if IN_PROC.contains(&target) => return Ok(()),
+        _ if target.starts_with("/proc/") => "cannot be mounted because it is inside /proc",
+        _ => return Ok(()),
+    };
+    Err(PlanError::Invalid { field: "mount destination", value: target.to_owned(), reason })
 }
 
 fn idmap(mount: &Mount, asked: Option<bool>) -> Option<IdmapPlan> {
@@ -230,6 +260,7 @@ pub(super) fn devices(linux: &Linux, standard: bool) -> Result<Vec<DevicePlan>, 
             }
         };
         let number = |n: i64| u32::try_from(n).unwrap_or(0);
+        let path = super::clean(&path);
         plans.push(DevicePlan {
             mode: kind | (device.file_mode().unwrap_or(0o666) & 0o7777),
             major: number(device.major()),

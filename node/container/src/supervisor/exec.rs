@@ -78,6 +78,7 @@ impl Server {
                 .transpose()
                 .map_err(|e| internal(&e))?
                 .unwrap_or_default(),
+            has_proc: container.plan.has_proc(),
             program: Program::new(&plan).map_err(|e| internal(&e))?,
         };
         let into = into_cgroup(container.group.as_ref()).map_err(|e| internal(&e))?;

@@ -13,7 +13,7 @@ fn maps() -> Vec<oci_spec::runtime::LinuxIdMapping> {
     vec![map.build().unwrap()]
 }
 
-fn with_userns(request: &mut CreateRequest, path: Option<&std::path::Path>, mounts: Vec<Mount>) {
+pub(crate) fn with_userns(request: &mut CreateRequest, path: Option<&std::path::Path>, mounts: Vec<Mount>) {
     let mut linux = request.spec.linux().clone().unwrap();
     let mut namespaces = linux.namespaces().clone().unwrap();
     let user = LinuxNamespaceBuilder::default().typ(LinuxNamespaceType::User);

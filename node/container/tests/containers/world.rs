@@ -279,7 +279,7 @@ fn make_rootfs(root: &Path) {
     }
     std::fs::set_permissions(root.join("tmp"), PermissionsExt::from_mode(0o1777)).unwrap();
     std::fs::copy("/bin/busybox", bin.join("busybox")).expect("busybox-static is installed");
-    let applets = "sh cat echo ls id env pwd sleep true false mount hostname ps touch mkdir grep stat kill \
+    let applets = "sh umount cat echo ls id env pwd sleep true false mount hostname ps touch mkdir grep stat kill \
                    tty stty dd head tail ping ulimit nproc readlink chroot unshare date printf wc chmod test yes";
     for applet in applets.split_whitespace() {
         symlink("busybox", bin.join(applet)).unwrap();
@@ -308,7 +308,7 @@ pub(crate) fn default_caps() -> Capabilities {
     .collect()
 }
 
-fn mount(target: &str, typ: &str, options: &[&str]) -> Mount {
+pub(crate) fn mount(target: &str, typ: &str, options: &[&str]) -> Mount {
     MountBuilder::default()
         .destination(target)
         .typ(typ)
