@@ -428,7 +428,9 @@ fn cgroup_view(launch: &LaunchPlan, group: Option<&Group>) -> io::Result<What> {
     }
     let mut views = Vec::new();
     let mut links = Vec::new();
-    for hierarchy in host.all() {
+    // Beside v1 hierarchies a cgroup2 one has no controllers that count, and a program that finds it takes the whole
+    // machine for v2: it is left out, as runc does.
+    for hierarchy in host.all().iter().filter(|hierarchy| hierarchy.version == Version::One) {
         let Some(name) = hierarchy.mount.file_name().map(|n| n.to_string_lossy().into_owned()) else {
             continue;
         };

@@ -226,6 +226,19 @@ fn a_plain_folder_can_be_the_root_and_the_cgroup_view_is_read_only() {
 }
 
 #[test]
+fn beside_v1_hierarchies_no_cgroup2_is_seen() {
+    let world = World::new();
+    let request =
+        world.request("hybrid", &["sh", "-c", "ls /sys/fs/cgroup; grep -c ' cgroup2 ' /proc/mounts"]);
+    let (_, text) = world.output(request);
+    if podwire_linux::cgroup::host().unwrap().is_v2() {
+        assert!(text.contains("cgroup.procs"), "{text}");
+    } else {
+        assert!(!text.contains("unified") && text.contains("memory") && text.ends_with("\n0\n"), "{text}");
+    }
+}
+
+#[test]
 fn the_supervisors_executable_cannot_be_reached_for_writing() {
     use std::os::unix::fs::MetadataExt;
     let world = World::new();
