@@ -100,6 +100,13 @@ impl Program {
     }
 }
 
+impl Program {
+    /// The same with a file to execute that the arguments do not name.
+    pub(crate) fn of_file(plan: &ProcessPlan, file: &str) -> io::Result<Program> {
+        Ok(Program { candidates: vec![c(file)?], ..Program::new(plan)? })
+    }
+}
+
 #[allow(clippy::cast_possible_truncation)]
 fn instruction(raw: u64) -> libc::sock_filter {
     libc::sock_filter {

@@ -51,6 +51,17 @@ fn namespaces(container: &Container) -> i32 {
     if has_user { common | libc::CLONE_NEWUSER } else { common }
 }
 
+/// What a program needs to get into a container.
+pub(super) fn enter(container: &Container, program: Program) -> io::Result<Enter> {
+    Ok(Enter {
+        pidfd: container.process.pidfd.try_clone()?,
+        namespaces: namespaces(container),
+        procs: container.group.as_ref().map(procs).transpose()?.unwrap_or_default(),
+        has_proc: container.plan.has_proc(),
+        program,
+    })
+}
+
 impl Server {
     pub(super) fn exec(&mut self, reply: Reply, arg: ExecArg) -> Result<(), Refusal> {
         let container = self.container(&arg.id)?;
@@ -68,19 +79,8 @@ impl Server {
             return self.exec_foreign(reply, arg);
         }
         let plan = program(container, &arg);
-        let enter = Enter {
-            pidfd: container.process.pidfd.try_clone().map_err(|e| internal(&e))?,
-            namespaces: namespaces(container),
-            procs: container
-                .group
-                .as_ref()
-                .map(procs)
-                .transpose()
-                .map_err(|e| internal(&e))?
-                .unwrap_or_default(),
-            has_proc: container.plan.has_proc(),
-            program: Program::new(&plan).map_err(|e| internal(&e))?,
-        };
+        let program = Program::new(&plan).map_err(|e| internal(&e))?;
+        let enter = enter(container, program).map_err(|e| internal(&e))?;
         let into = into_cgroup(container.group.as_ref()).map_err(|e| internal(&e))?;
         let wiring = Wiring::new(arg.tty, arg.stdin, true).map_err(|e| internal(&e))?;
         let pipes = wiring.pipes([std::os::fd::AsRawFd::as_raw_fd(&enter.pidfd)].into_iter());

@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,11 +12,16 @@ use std::time::{Duration, Instant};
 use podwire_linux::pidfd;
 use rustix::event::epoll::EventFlags;
 use rustix::fs::MemfdFlags;
+use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::clients::Reply;
+use super::create::{into_cgroup, read_report};
 use super::hooks::Point;
 use super::poll::{Source, Token};
 use super::server::Server;
+use crate::child::{self, Pipes};
+use crate::plan::{HookPlan, ProcessPlan};
+use crate::prepare::Program;
 
 /// How long a program may take when nothing else is said.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
@@ -44,6 +49,8 @@ pub(super) struct Helper {
     token: Token,
     deadline: Instant,
     output: File,
+    /// Where one that is started like a container's reports what kept it from its execve, and what it was to be.
+    report: Option<(OwnedFd, Box<ProcessPlan>)>,
     purpose: Purpose,
 }
 
@@ -98,12 +105,56 @@ impl Server {
     ) -> io::Result<()> {
         let output = ear()?;
         command.stdout(Stdio::from(output.try_clone()?)).stderr(Stdio::from(output.try_clone()?));
-        let (pid, pidfd) = run(command)?;
+        let process = run(command)?;
+        self.watch_helper(process, output, None, patience, purpose)
+    }
+
+    /// Starts a program inside a container with all that confines the container's own, whose end is handled by its
+    /// purpose. `said` is what it reads.
+    pub(super) fn help_inside(
+        &mut self,
+        id: &str,
+        hook: &HookPlan,
+        said: &File,
+        patience: Duration,
+        purpose: Purpose,
+    ) -> io::Result<()> {
+        let container = self.containers.get(id).ok_or(io::ErrorKind::NotFound)?;
+        let plan = ProcessPlan {
+            argv: if hook.args.is_empty() { vec![hook.path.clone()] } else { hook.args.clone() },
+            env: hook.env.clone(),
+            ..container.plan.process.clone()
+        };
+        let enter = super::exec::enter(container, Program::of_file(&plan, &hook.path)?)?;
+        let into = into_cgroup(container.group.as_ref())?;
+        let output = ear()?;
+        let (report, status) = pipe_with(PipeFlags::CLOEXEC)?;
+        let stdio = [said.as_raw_fd(), output.as_raw_fd(), output.as_raw_fd()];
+        let mut keep =
+            vec![said.as_raw_fd(), output.as_raw_fd(), status.as_raw_fd(), enter.pidfd.as_raw_fd()];
+        keep.sort_unstable();
+        let (status_fd, start) = (status.as_raw_fd(), status.as_raw_fd());
+        let pipes = Pipes { status: status_fd, start, stdio, terminal: None, keep };
+        let process =
+            self.clone_into(Some(&enter.pidfd), 0, into.as_ref(), || child::enter(&enter, &pipes))?;
+        drop(status);
+        let plan = ProcessPlan { argv: vec![hook.path.clone()], ..plan };
+        self.watch_helper(process, output, Some((report, Box::new(plan))), patience, purpose)
+    }
+
+    fn watch_helper(
+        &mut self,
+        (pid, pidfd): (u32, OwnedFd),
+        output: File,
+        report: Option<(OwnedFd, Box<ProcessPlan>)>,
+        patience: Duration,
+        purpose: Purpose,
+    ) -> io::Result<()> {
         let number = self.next_helper;
         self.next_helper += 1;
         let token = self.poll.add(&pidfd, Source::Helper(number), EventFlags::IN)?;
         let deadline = Instant::now() + patience;
-        self.helpers.insert(number, Helper { pid, pidfd, token, deadline, output, purpose });
+        self.helpers.insert(number, Helper { pid, pidfd, token, deadline, output, report, purpose });
         Ok(())
     }
 
@@ -117,7 +168,13 @@ impl Server {
         };
         let Some(mut helper) = self.helpers.remove(&number) else { return };
         self.poll.remove(helper.pidfd.as_fd(), helper.token);
-        let ended = Ended { exit, output: heard(&mut helper.output) };
+        let mut output = heard(&mut helper.output);
+        if let Some((report, plan)) = &helper.report
+            && let Ok(Some(failure)) = read_report(report)
+        {
+            output = failure.of_process(plan).message;
+        }
+        let ended = Ended { exit, output };
         match helper.purpose {
             Purpose::Start { container, reply } => self.foreign_started(&container, reply, &ended),
             Purpose::Signal { container, signal, reply } => {

@@ -1,7 +1,10 @@
 //! The spec's hooks: run one after another at their point, each told the container's state on its stdin.
 //!
 //! A hook of `createContainer` is in the container's namespaces while it still sees the host's files, so that a program
-//! of the host can be run there; the container's own files are below `rootfs` in the bundle.
+//! of the host can be run there; the container's own files are below `rootfs` in the bundle. A hook of `startContainer`
+//! is a program of the image's: it gets what the container's own program gets and nothing more (user, capabilities,
+//! filter, limits, cgroup, all namespaces), as with runc, whose waiting init runs it.
+//! <https://github.com/opencontainers/runtime-spec/blob/v1.2.1/config.md#posix-platform-hooks>
 
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -64,7 +67,11 @@ fn state(container: &Container, point: Point) -> String {
         Point::PostStart => "running",
         Point::PostStop => "stopped",
     };
-    let pid = if point == Point::PostStop { 0 } else { container.process.pid };
+    let pid = match point {
+        Point::PostStop => 0,
+        Point::StartContainer => pid_inside(container.process.pid),
+        _ => container.process.pid,
+    };
     let bundle = container.plan.bundle.as_deref().unwrap_or("/");
     serde_json::json!({
         "ociVersion": "1.0.2", "id": container.id, "status": status, "pid": pid, "bundle": bundle,
@@ -72,8 +79,15 @@ fn state(container: &Container, point: Point) -> String {
     .to_string()
 }
 
-/// Lets a child enter the container's namespaces; with `root` it keeps seeing the files below that.
-fn enter(command: &mut Command, pidfd: OwnedFd, root: Option<File>) {
+/// The number of a process in its own pid namespace, which is the only one a hook in there can use; 0 if it is gone.
+fn pid_inside(pid: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    numbers.and_then(|all| all.split_whitespace().last()?.parse().ok()).unwrap_or(0)
+}
+
+/// Lets a child enter the container's namespaces; it keeps seeing the files below `root`.
+fn enter(command: &mut Command, pidfd: OwnedFd, root: File) {
     let spaces = libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
     // SAFETY: only system calls between fork and execve, on descriptors that the closure owns.
     unsafe {
@@ -81,9 +95,7 @@ fn enter(command: &mut Command, pidfd: OwnedFd, root: Option<File>) {
             if libc::setns(pidfd.as_raw_fd(), spaces) != 0 {
                 return Err(io::Error::last_os_error());
             }
-            if let Some(root) = &root
-                && (libc::fchdir(root.as_raw_fd()) != 0 || libc::chroot(c".".as_ptr()) != 0)
-            {
+            if libc::fchdir(root.as_raw_fd()) != 0 || libc::chroot(c".".as_ptr()) != 0 {
                 return Err(io::Error::last_os_error());
             }
             Ok(())
@@ -91,22 +103,23 @@ fn enter(command: &mut Command, pidfd: OwnedFd, root: Option<File>) {
     }
 }
 
-fn command(container: &Container, point: Point, hook: &HookPlan) -> io::Result<Command> {
+/// What a hook reads.
+fn said(container: &Container, point: Point) -> io::Result<File> {
     let mut said = helper::ear()?;
     said.write_all(state(container, point).as_bytes())?;
     said.rewind()?;
+    Ok(said)
+}
+
+fn command(container: &Container, point: Point, hook: &HookPlan) -> io::Result<Command> {
     let mut command = Command::new(&hook.path);
     if let Some((name, rest)) = hook.args.split_first() {
         command.arg0(name).args(rest);
     }
     command.env_clear().envs(hook.env.iter().filter_map(|pair| pair.split_once('=')));
-    command.stdin(Stdio::from(said));
-    match point {
-        Point::CreateContainer => {
-            enter(&mut command, container.process.pidfd.try_clone()?, Some(File::open("/")?));
-        }
-        Point::StartContainer => enter(&mut command, container.process.pidfd.try_clone()?, None),
-        _ => {}
+    command.stdin(Stdio::from(said(container, point)?));
+    if point == Point::CreateContainer {
+        enter(&mut command, container.process.pidfd.try_clone()?, File::open("/")?);
     }
     Ok(command)
 }
@@ -137,12 +150,16 @@ impl Server {
     pub(super) fn next_hook(&mut self, id: &str, point: Point, at: usize) {
         let Some(container) = self.containers.get(id) else { return };
         let Some(hook) = hooks(container, point).get(at) else { return self.hooks_done(id, point) };
-        let (path, patience) = (hook.path.clone(), hook.timeout.map_or(PATIENCE, Duration::from_secs));
+        let (hook, patience) = (hook.clone(), hook.timeout.map_or(PATIENCE, Duration::from_secs));
         let purpose = Purpose::Hook { container: id.to_owned(), point, at };
-        let started = command(container, point, hook)
-            .and_then(|mut command| self.help(&mut command, patience, purpose));
+        let started = if point == Point::StartContainer {
+            said(container, point).and_then(|said| self.help_inside(id, &hook, &said, patience, purpose))
+        } else {
+            command(container, point, &hook)
+                .and_then(|mut command| self.help(&mut command, patience, purpose))
+        };
         if let Err(error) = started {
-            self.hook_failed(id, point, at, &format!("hook {path}: {error}"));
+            self.hook_failed(id, point, at, &format!("hook {}: {error}", hook.path));
         }
     }
 

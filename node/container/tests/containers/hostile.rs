@@ -3,7 +3,9 @@
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use oci_spec::runtime::{Capabilities, Capability, LinuxCapabilitiesBuilder, LinuxNamespaceType, Mount};
+use oci_spec::runtime::{
+    Capabilities, Capability, LinuxCapabilitiesBuilder, LinuxNamespaceType, Mount, UserBuilder,
+};
 use podwire_container::{CreateRequest, Rootfs, WindowSize};
 
 use crate::userns::with_userns;
@@ -390,4 +392,49 @@ fn a_device_of_a_user_namespace_is_shown_only_if_the_host_has_it_there() {
     request.spec.set_linux(Some(linux));
     with_userns(&mut request, None, Vec::new());
     refused(&world, "a file of the host's as a device", request, &["/etc/passwd"]);
+}
+
+fn with_start_hook(request: &mut CreateRequest, path: &str, script: &str) {
+    let hooks = serde_json::json!({"startContainer": [
+        {"path": path, "args": ["sh", "-c", script], "env": ["PATH=/bin"], "timeout": 20},
+    ]});
+    request.spec.set_hooks(Some(serde_json::from_value(hooks).unwrap()));
+}
+
+#[test]
+fn a_hook_in_the_container_has_no_more_rights_than_the_container() {
+    let world = World::new();
+    let look = "id -u; pwd; grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp|Max open files):' /proc/self/status; \
+                readlink /proc/self/ns/pid /proc/self/ns/mnt /proc/self/ns/net /proc/self/ns/ipc; \
+                cat /proc/self/cgroup; unshare -m true || echo no-unshare; ls /proc/self/fd | wc -l";
+    let mut request =
+        world.request("hooked", &["sh", "-c", &format!("cat /tmp/hook; {look}; cat /tmp/state")]);
+    let mut process = request.spec.process().clone().unwrap();
+    process.set_user(UserBuilder::default().uid(1234_u32).gid(1234_u32).build().unwrap());
+    request.spec.set_process(Some(process));
+    with_cwd(&mut request, "/tmp/here");
+    with_start_hook(&mut request, "/bin/sh", &format!("cat > /tmp/state; ({look}) > /tmp/hook 2> /dev/null"));
+    let (code, text) = world.output(request);
+    assert_eq!(code, 0, "{text}");
+    let (both, state) = text.split_at(text.find('{').unwrap());
+    let lines: Vec<_> = both.lines().collect();
+    let (hook, program) = lines.split_at(lines.len() / 2);
+    assert_eq!(hook, program);
+    assert!(hook.contains(&"1234") && hook.contains(&"/tmp/here") && hook.contains(&"no-unshare"), "{text}");
+    assert!(state.contains("\"pid\":1,") && state.contains("\"status\":\"created\""), "{state}");
+}
+
+#[test]
+fn a_hook_that_fails_or_is_not_there_keeps_its_container_from_starting() {
+    let world = World::new();
+    for (id, path, because) in
+        [("fails", "/bin/sh", "not today"), ("absent", "/no/such", "/no/such: no such file or directory")]
+    {
+        let mut request = world.request(id, &["true"]);
+        with_start_hook(&mut request, path, "echo not today >&2; exit 3");
+        world.supervisor.create(request).unwrap();
+        let error = world.supervisor.start(id).unwrap_err().to_string();
+        assert!(error.contains(because), "{id}: {error}");
+        world.supervisor.delete(id).unwrap();
+    }
 }
