@@ -113,13 +113,18 @@ pub fn supervisor_main(words: Vec<OsString>) -> ExitCode {
 fn resume_and_run(args: &SupervisorArgs, state: RawFd, sealed: io::Result<()>) -> io::Result<()> {
     harden()?;
     notes::begin(&args.state_dir)?;
+    // What runs is kept, but nothing new is made.
     if let Err(error) = sealed {
-        note(&format!("the executable is not sealed against containers: {error}"));
+        seal::remember_unsealed(&error);
+        note(&format!("the executable is not sealed against containers, so none is made: {error}"));
     }
     upgrade::resume(args, state)?.run()
 }
 
 fn detach_and_run(args: &SupervisorArgs, sealed: io::Result<()>) -> io::Result<()> {
+    let unsealed =
+        |error| io::Error::other(format!("the executable is not sealed against containers: {error}"));
+    sealed.map_err(unsealed)?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&args.state_dir)?;
     let (mut told, tell) = io::pipe()?;
     // SAFETY: called before any thread exists, so the child is a whole process.
@@ -134,7 +139,7 @@ fn detach_and_run(args: &SupervisorArgs, sealed: io::Result<()>) -> io::Result<(
         return if verdict == "listening" { Ok(()) } else { Err(io::Error::other(verdict)) };
     }
     drop(told);
-    let code = match daemon(args, tell, sealed) {
+    let code = match daemon(args, tell) {
         Ok(()) => 0,
         Err(error) => {
             note(&format!("ended: {error}"));
@@ -146,7 +151,7 @@ fn detach_and_run(args: &SupervisorArgs, sealed: io::Result<()>) -> io::Result<(
 }
 
 /// The detached process.
-fn daemon(args: &SupervisorArgs, mut tell: io::PipeWriter, sealed: io::Result<()>) -> io::Result<()> {
+fn daemon(args: &SupervisorArgs, mut tell: io::PipeWriter) -> io::Result<()> {
     let started = start(args);
     let verdict = match &started {
         Ok(_) => "listening".to_owned(),
@@ -156,9 +161,6 @@ fn daemon(args: &SupervisorArgs, mut tell: io::PipeWriter, sealed: io::Result<()
     tell.write_all(verdict.as_bytes()).ok();
     drop(tell);
     let mut server = started?;
-    if let Err(error) = sealed {
-        note(&format!("the executable is not sealed against containers: {error}"));
-    }
     server.run()
 }
 

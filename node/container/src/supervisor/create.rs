@@ -111,6 +111,7 @@ pub(super) fn receive_master(console: &OwnedFd) -> io::Result<OwnedFd> {
 
 impl Server {
     pub(super) fn create(&mut self, reply: Reply, mut arg: CreateArg) -> Result<(), Refusal> {
+        super::seal::guard()?;
         if self.containers.contains_key(&arg.id) {
             return Err(refusal(RefusalKind::Exists, format!("container {:?} exists", arg.id)));
         }

@@ -64,6 +64,7 @@ pub(super) fn enter(container: &Container, program: Program) -> io::Result<Enter
 
 impl Server {
     pub(super) fn exec(&mut self, reply: Reply, arg: ExecArg) -> Result<(), Refusal> {
+        super::seal::guard()?;
         let container = self.container(&arg.id)?;
         if !matches!(container.phase, Phase::Running) {
             let message = format!("container {:?} is not running", arg.id);
