@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::mount;
+use crate::sysctl::{self, Namespace};
 
 /// Which namespaces to make, and what to set in them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -97,6 +98,12 @@ pub enum Error {
         /// The cause.
         source: io::Error,
     },
+    /// A sysctl that belongs to the machine, or to a namespace that is not made here.
+    #[error("sysctl {name:?} is not in a separate kernel namespace")]
+    HostSysctl {
+        /// Its name.
+        name: String,
+    },
     /// A namespace could not be bound to its file.
     #[error(transparent)]
     Mount(#[from] mount::Error),
@@ -127,6 +134,9 @@ fn io_error(attempt: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Err
 /// Makes new namespaces and binds each to a file in `dir` (`net`, `ipc`, `uts`, `user`). On an
 /// error nothing stays.
 pub fn pin(dir: &Path, req: &PinRequest) -> Result<Pins, Error> {
+    for (name, _) in &req.sysctls {
+        sysctl_file(name, req)?;
+    }
     fs::create_dir_all(dir).map_err(io_error("make folder", dir))?;
     let flags = req.flags();
     for (name, flag) in KINDS {
@@ -176,23 +186,21 @@ fn settle(req: &PinRequest) -> Result<(), Error> {
     }
     for (name, value) in &req.sysctls {
         let refused = |source| Error::Sysctl { name: name.clone(), value: value.clone(), source };
-        let file = sysctl_file(name).ok_or_else(|| refused(io::ErrorKind::InvalidInput.into()))?;
-        fs::write(file, value).map_err(refused)?;
+        fs::write(sysctl_file(name, req)?, value).map_err(refused)?;
     }
     Ok(())
 }
 
-/// Dots separate folders unless a slash came first; then it is the other way round.
-fn sysctl_file(name: &str) -> Option<PathBuf> {
-    let dots = name.find('.').is_some_and(|dot| name.find('/').is_none_or(|slash| dot < slash));
-    let swap = |c| match c {
-        '.' => '/',
-        '/' => '.',
-        other => other,
+/// The file of a sysctl, which must belong to a namespace that the request makes.
+fn sysctl_file(name: &str, req: &PinRequest) -> Result<PathBuf, Error> {
+    let own = |kind: &Namespace| match kind {
+        Namespace::Net => req.net,
+        Namespace::Ipc => req.ipc,
     };
-    let file: String = if dots { name.chars().map(swap).collect() } else { name.to_owned() };
-    let plain = !file.split('/').any(|part| part.is_empty() || part == "..");
-    plain.then(|| Path::new("/proc/sys").join(file))
+    let (_, key) = sysctl::namespaced(name)
+        .filter(|(kind, _)| own(kind))
+        .ok_or_else(|| Error::HostSysctl { name: name.to_owned() })?;
+    Ok(Path::new("/proc/sys").join(key))
 }
 
 fn bind_all(dir: &Path, flags: i32, from: &Path) -> Result<(), Error> {
@@ -354,6 +362,34 @@ mod tests {
         let refused = pin(dir.path(), &req);
         assert!(matches!(refused, Err(Error::Sysctl { .. })), "{refused:?}");
         assert!(mount::mounts_under(dir.path()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_sysctl_of_the_hosts_is_never_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let before = fs::read_to_string("/proc/sys/kernel/shmmni").unwrap();
+        let forward = fs::read_to_string("/proc/sys/net/ipv4/ip_forward").unwrap();
+        let net = PinRequest { net: true, ..PinRequest::default() };
+        let ipc = PinRequest { ipc: true, ..PinRequest::default() };
+        for (req, name) in [
+            (&net, "kernel.core_pattern"),
+            (&net, "kernel/shmmni"),
+            (&net, "net/../kernel/shmmni"),
+            (&ipc, "net/ipv4/ip_forward"),
+            (&ipc, "net.ipv4.ip_forward"),
+            (&ipc, "kernel.hostname"),
+        ] {
+            let sysctls = vec![(name.to_owned(), "3".to_owned())];
+            let refused = pin(dir.path(), &PinRequest { sysctls, ..req.clone() });
+            assert!(matches!(refused, Err(Error::HostSysctl { .. })), "{name}: {refused:?}");
+        }
+        assert_eq!(fs::read_to_string("/proc/sys/kernel/shmmni").unwrap(), before);
+        assert_eq!(fs::read_to_string("/proc/sys/net/ipv4/ip_forward").unwrap(), forward);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        let sysctls = vec![("kernel/shmmni".to_owned(), "4095".to_owned())];
+        pin(dir.path(), &PinRequest { sysctls, ..ipc }).unwrap();
+        unpin(dir.path()).unwrap();
+        assert_eq!(fs::read_to_string("/proc/sys/kernel/shmmni").unwrap(), before);
     }
 
     #[test]

@@ -35,6 +35,57 @@ impl Error {
     }
 }
 
+/// Namespaces that have settings of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Namespace {
+    /// System V IPC and message queues.
+    Ipc,
+    /// Network.
+    Net,
+}
+
+/// The one spelling of a setting's name, with dots: `net/ipv4/conf/eth0.1/x` is `net.ipv4.conf.eth0/1.x`.
+///
+/// Whichever separator comes first separates; the other one is a letter. As Kubernetes does:
+/// <https://github.com/kubernetes/component-helpers/blob/v0.36.0/node/util/sysctl/sysctl.go>.
+pub fn dotted(name: &str) -> String {
+    match name.find(['.', '/']) {
+        Some(first) if name.as_bytes()[first] == b'/' => swapped(name),
+        _ => name.to_owned(),
+    }
+}
+
+fn swapped(name: &str) -> String {
+    let swap = |letter| match letter {
+        '.' => '/',
+        '/' => '.',
+        other => other,
+    };
+    name.chars().map(swap).collect()
+}
+
+/// The namespace a setting belongs to, and its key below `/proc/sys`; `None` for what is the whole machine's.
+pub fn namespaced(name: &str) -> Option<(Namespace, String)> {
+    let dotted = dotted(name);
+    let kind = match dotted.as_str() {
+        "kernel.sem"
+        | "kernel.shmall"
+        | "kernel.shmmax"
+        | "kernel.shmmni"
+        | "kernel.shm_rmid_forced"
+        | "kernel.msgmax"
+        | "kernel.msgmnb"
+        | "kernel.msgmni" => Namespace::Ipc,
+        name if name.starts_with("fs.mqueue.") => Namespace::Ipc,
+        name if name.starts_with("net.") => Namespace::Net,
+        _ => return None,
+    };
+    let key = swapped(&dotted);
+    // Neither up nor around: the beginning of the key must say where it is.
+    let plain = key.split('/').all(|part| !matches!(part, "" | "." | "..")) && !key.contains('\0');
+    plain.then_some((kind, key))
+}
+
 fn path_of(key: &str) -> Result<PathBuf, Error> {
     let plain =
         !key.is_empty() && Path::new(key).components().all(|part| matches!(part, Component::Normal(_)));
@@ -82,6 +133,37 @@ mod tests {
         for key in ["", "/etc/passwd", "../etc/passwd", "net/../../x"] {
             assert!(matches!(read(key), Err(Error::BadKey { .. })), "{key}");
         }
+    }
+
+    #[test]
+    fn only_settings_of_a_namespace_are_said_to_be_one() {
+        for (name, expected) in [
+            ("kernel.shm_rmid_forced", Some((Namespace::Ipc, "kernel/shm_rmid_forced"))),
+            ("kernel/msgmax", Some((Namespace::Ipc, "kernel/msgmax"))),
+            ("fs.mqueue.msg_max", Some((Namespace::Ipc, "fs/mqueue/msg_max"))),
+            ("net/ipv4/conf/eth0.1/x", Some((Namespace::Net, "net/ipv4/conf/eth0.1/x"))),
+            ("net.ipv4.conf.eth0/1.x", Some((Namespace::Net, "net/ipv4/conf/eth0.1/x"))),
+            ("kernel.core_pattern", None),
+            ("kernel/core_pattern", None),
+            ("kernel.shmmax/../core_pattern", None),
+            ("kernel.hostname", None),
+            ("vm.swappiness", None),
+            ("fs.file-max", None),
+            ("net", None),
+            ("net.", None),
+            ("network.x", None),
+            ("net/../kernel/core_pattern", None),
+            ("net/./../kernel/core_pattern", None),
+            ("net.//.kernel.core_pattern", None),
+            ("/net/ipv4/x", None),
+            (".net.x", None),
+            ("", None),
+        ] {
+            let expected = expected.map(|(kind, key)| (kind, key.to_owned()));
+            assert_eq!(namespaced(name), expected, "{name}");
+        }
+        assert_eq!(dotted("net/ipv4/conf/eth0.1/x"), "net.ipv4.conf.eth0/1.x");
+        assert_eq!(dotted("net.ipv4.conf.eth0/1.x"), "net.ipv4.conf.eth0/1.x");
     }
 
     #[test]

@@ -44,6 +44,7 @@ mod spec;
 mod stats;
 pub mod stream;
 pub mod streaming_backend;
+mod sysctls;
 mod view;
 
 pub use config::{Config, Handler, Runtime};

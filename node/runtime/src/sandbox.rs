@@ -18,6 +18,7 @@ use crate::{
     net_devices, network, pod_files,
     records::{SandboxPhase, SandboxRow, SandboxStateRow, row::Kind},
     spec::UserNamespace,
+    sysctls,
 };
 
 /// Runs a sandbox, or joins the run of the same one.
@@ -49,6 +50,7 @@ fn check(config: Option<cri::PodSandboxConfig>) -> Result<(cri::PodSandboxConfig
     }
     let key = SandboxKey::of(metadata);
     check_users(&config)?;
+    sysctls::check(&config)?;
     Ok((config, key))
 }
 
@@ -159,23 +161,6 @@ async fn set_up(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpError>
     sandbox.change(&core.journal, |state| state.phase = SandboxPhase::Ready as i32)
 }
 
-/// The pod's sysctls: its own, and what every pod with its own network gets.
-fn sysctls(sandbox: &Sandbox) -> Vec<(String, String)> {
-    let mut all = sandbox.config.linux.as_ref().map(|linux| linux.sysctls.clone()).unwrap_or_default();
-    if !sandbox.host_network() {
-        for (name, value) in
-            [("net.ipv4.ip_unprivileged_port_start", "0"), ("net.ipv4.ping_group_range", "0 2147483647")]
-        {
-            // Groups beyond a user namespace's map cannot be named in it.
-            if name.ends_with("ping_group_range") && sandbox.user_namespace().is_some() {
-                continue;
-            }
-            all.entry(name.to_owned()).or_insert_with(|| value.to_owned());
-        }
-    }
-    all.into_iter().collect()
-}
-
 /// The name the pod's containers see.
 pub(crate) fn hostname(sandbox: &Sandbox) -> String {
     if !sandbox.config.hostname.is_empty() {
@@ -211,7 +196,7 @@ fn make_namespaces(sandbox: &Sandbox) -> Result<(), OpError> {
         ipc: !host_ipc,
         uts: !host_network,
         hostname: (!host_network).then(|| hostname.clone()),
-        sysctls: sysctls(sandbox),
+        sysctls: sysctls::of(&sandbox.config, host_network, sandbox.user_namespace().is_some()),
         userns: sandbox.user_namespace().map(|users| user_maps(&users)),
     };
     if request.net || request.ipc || request.uts {

@@ -9,6 +9,8 @@
 mod crash;
 #[path = "pods/features.rs"]
 mod features;
+#[path = "pods/hostile.rs"]
+mod hostile;
 #[path = "pods/life.rs"]
 mod life;
 #[path = "pods/plugins.rs"]

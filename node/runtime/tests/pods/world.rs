@@ -139,7 +139,7 @@ impl World {
         self.start_with(&archive.into_iter().collect::<Vec<_>>()).await;
     }
 
-    async fn start_with(&mut self, archives: &[&Path]) {
+    pub(crate) async fn start_with(&mut self, archives: &[&Path]) {
         let log = std::fs::File::options().create(true).append(true).open(self.dir.join("log")).unwrap();
         let mut command = Command::new(daemon_exe());
         command.arg(&self.dir).args(archives).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
