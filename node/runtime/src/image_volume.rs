@@ -158,6 +158,13 @@ fn fill(root: &Path, path: &Path, target: &Path, shift: (u32, u32)) -> io::Resul
     }
 }
 
+/// An owner of the image's as the node knows it. One that has no number there would come out as somebody else's.
+fn shifted(id: u32, shift: u32) -> io::Result<u32> {
+    id.checked_add(shift).filter(|id| *id != u32::MAX).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("owner {id} has no place in the user namespace"))
+    })
+}
+
 /// Copies everything below `source`, with owners and modes.
 fn copy_folder(source: &Path, target: &Path, shift: (u32, u32)) -> io::Result<()> {
     for entry in fs::read_dir(source)? {
@@ -172,7 +179,7 @@ fn copy_folder(source: &Path, target: &Path, shift: (u32, u32)) -> io::Result<()
         }
         if kind.is_symlink() {
             symlink(fs::read_link(&from)?, &to)?;
-            lchown(&to, Some(meta.uid() + shift.0), Some(meta.gid() + shift.1))?;
+            lchown(&to, Some(shifted(meta.uid(), shift.0)?), Some(shifted(meta.gid(), shift.1)?))?;
             continue;
         }
         if kind.is_file() {
@@ -184,11 +191,11 @@ fn copy_folder(source: &Path, target: &Path, shift: (u32, u32)) -> io::Result<()
             // A socket without its listener means nothing.
             continue;
         }
-        chown(&to, Some(meta.uid() + shift.0), Some(meta.gid() + shift.1))?;
+        chown(&to, Some(shifted(meta.uid(), shift.0)?), Some(shifted(meta.gid(), shift.1)?))?;
         fs::set_permissions(&to, fs::Permissions::from_mode(meta.mode() & 0o7777))?;
     }
     let meta = fs::metadata(source)?;
-    chown(target, Some(meta.uid() + shift.0), Some(meta.gid() + shift.1))?;
+    chown(target, Some(shifted(meta.uid(), shift.0)?), Some(shifted(meta.gid(), shift.1)?))?;
     fs::set_permissions(target, fs::Permissions::from_mode(meta.mode() & 0o7777))
 }
 
@@ -207,6 +214,15 @@ mod tests {
         assert_eq!(inside(&root, Path::new("")).unwrap(), root);
         assert!(inside(&root, Path::new("a/out/passwd")).is_err(), "the host's files are out of reach");
         assert!(inside(&root, Path::new("../../etc/passwd")).is_err());
+    }
+
+    #[test]
+    fn an_owner_beyond_the_user_namespace_is_nobody_elses() {
+        assert_eq!(shifted(1000, 65_536).unwrap(), 66_536);
+        // Wrapped around these would be the host's root and its neighbours.
+        for id in [u32::MAX, u32::MAX - 65_535, u32::MAX - 65_536] {
+            assert!(shifted(id, 65_536).is_err(), "{id}");
+        }
     }
 
     #[test]

@@ -57,9 +57,11 @@ pub(super) fn apply(group: &Group, rules: &[DeviceRule]) -> Result<(), Error> {
         for rule in rules {
             let file = if rule.allow { "devices.allow" } else { "devices.deny" };
             match write(&folder.join(file), &rule.line()) {
-                // "a" is refused where the parent has exceptions; the group then has the parent's.
+                // Allowing "a" is refused where the parent has exceptions; the group then has the parent's. That nothing
+                // could be denied, though, must never pass for done.
                 Err(Error::Refused { ref source, .. })
-                    if rule.is_everything()
+                    if rule.allow
+                        && rule.is_everything()
                         && matches!(source.raw_os_error(), Some(libc::EINVAL | libc::EPERM)) => {}
                 other => other?,
             }
@@ -269,6 +271,24 @@ mod tests {
         assert!(!run(&code, DEV_BLOCK, 2, 8, 0));
         assert!(run(&code, DEV_CHAR, 6, 136, 42));
         assert!(!run(&code, DEV_CHAR, 7, 136, 42));
+    }
+
+    #[test]
+    fn that_nothing_could_be_denied_is_an_error() {
+        let name = format!("podwire-test-devices-{}", std::process::id());
+        let group = super::super::group(&name).unwrap();
+        if group.hierarchies.v1("devices").is_none() {
+            return;
+        }
+        group.create().unwrap();
+        // The kernel changes everything at once only where there is nobody below.
+        let below = super::super::group(&format!("{name}/below")).unwrap();
+        below.create().unwrap();
+        let denied = apply(&group, &[rule(false, DeviceKind::All, None, None, "rwm")]);
+        let allowed = apply(&group, &[rule(true, DeviceKind::All, None, None, "rwm")]);
+        below.try_remove().unwrap();
+        group.try_remove().unwrap();
+        assert!(denied.is_err() && allowed.is_ok(), "{denied:?} {allowed:?}");
     }
 
     #[test]

@@ -222,6 +222,15 @@ fn masks_that_cannot_be_laid_are_errors() {
 }
 
 #[test]
+fn masks_hold_in_a_user_namespace_too() {
+    let world = World::new();
+    let script = "wc -c < /proc/keys; ls /proc/acpi | wc -l; grep -c '^proc /proc/sys proc ro' /proc/mounts";
+    let mut request = world.request("mapped", &["sh", "-c", script]);
+    with_userns(&mut request, None, Vec::new());
+    assert_eq!(world.output(request), (0, "0\n0\n1\n".to_owned()));
+}
+
+#[test]
 fn devices_are_made_only_in_the_containers_own_dev() {
     let world = World::new();
     let volume = folder(world.dir.path().join("volume"));
