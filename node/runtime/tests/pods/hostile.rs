@@ -141,3 +141,28 @@ async fn sysctls_of_the_node_are_refused_by_name() {
     world.stop_and_remove(&sandbox).await;
     eventually("the kernel has taken the last of it away", || world.residue().is_empty());
 }
+
+#[tokio::test]
+async fn a_privileged_container_still_gets_the_nodes_devices_and_procfs() {
+    let world = World::new().await;
+    let pod = world.pod("privileged");
+    let sandbox = world.run(&pod).await.unwrap();
+    let bind =
+        |path: &str| cri::Mount { host_path: path.into(), container_path: path.into(), ..Default::default() };
+    let script =
+        "echo x > /dev/null && ls /dev/fd/0 /proc/self/mountinfo && ls -d /sys/kernel && echo through";
+    for (name, paths) in
+        [("plain", &[][..]), ("dev", &["/dev"]), ("proc", &["/proc"]), ("all", &["/dev", "/proc", "/sys"])]
+    {
+        let mut config = World::shell(name, script);
+        config.tty = true;
+        config.mounts = paths.iter().map(|path| bind(path)).collect();
+        let linux = config.linux.as_mut().unwrap();
+        linux.security_context.as_mut().unwrap().privileged = true;
+        let container = world.create(&sandbox, &pod, &config).await.unwrap();
+        world.begin(&container).await.unwrap();
+        assert_eq!(world.exited(&container).await.exit_code, 0, "{name}: {}", world.log(name));
+    }
+    world.stop_and_remove(&sandbox).await;
+    eventually("the kernel has taken the last of it away", || world.residue().is_empty());
+}
