@@ -4,6 +4,9 @@
 //! opened for reading, and no more is read than the caller can use. A FIFO cannot block, a device is never opened, a
 //! large file costs no memory. Resolution is the kernel's: <https://man7.org/linux/man-pages/man2/openat2.2.html>.
 
+pub mod make;
+mod remove;
+
 use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom},
@@ -12,6 +15,8 @@ use std::{
 };
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+
+pub use remove::{remove, remove_path};
 
 /// Not one link on the way, and never up.
 const STRICT: ResolveFlags =
