@@ -1,10 +1,8 @@
 //! Container logs as the runtime writes them: one line per record, `<time> <stream> <F|P> <text>`.
 
-use std::{
-    fs,
-    io::{Read, Seek, SeekFrom},
-    path::Path,
-};
+use std::path::Path;
+
+use podwire_linux::beneath;
 
 /// One record of a log. Borrowed from the line it was parsed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,20 +30,15 @@ pub fn parse(line: &[u8]) -> Option<Record<'_>> {
     Some(Record { time, stream, partial: tags.split(|b| *b == b':').next() == Some(b"P"), text })
 }
 
-/// The last lines of a log, at most `lines` and `limit` bytes of program output.
-pub fn last_lines(path: &Path, lines: usize, limit: usize) -> String {
+/// The last lines of the log at `path` below `folder`, at most `lines` and `limit` bytes of program output.
+pub fn last_lines(folder: &Path, path: &Path, lines: usize, limit: usize) -> String {
     // A record adds at most this much to each line of output.
-    let overhead = lines * 64;
-    let Ok(mut file) = fs::File::open(path) else { return String::new() };
-    let length = file.metadata().map(|m| m.len()).unwrap_or_default();
-    let window = u64::try_from(limit + overhead).unwrap_or(u64::MAX);
-    let start = length.saturating_sub(window);
-    let mut bytes = Vec::new();
-    if file.seek(SeekFrom::Start(start)).is_err() || file.read_to_end(&mut bytes).is_err() {
-        return String::new();
-    }
+    let window = limit + lines * 64;
+    let read = beneath::folder(folder).and_then(|folder| beneath::read_tail(folder, path, window + 1));
+    // Ignored: what cannot be read, or is no log, says nothing.
+    let bytes = read.unwrap_or_default();
     let mut all: Vec<&[u8]> = bytes.split(|b| *b == b'\n').collect();
-    if start > 0 {
+    if bytes.len() > window {
         all.remove(0);
     }
     let mut text: Vec<u8> = Vec::new();
@@ -74,9 +67,10 @@ mod tests {
     #[test]
     fn the_last_lines_of_a_log_are_joined() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("0.log");
-        fs::write(&path, "t stdout F one\nt stdout P tw\nt stdout F o\nt stderr F three\n").unwrap();
-        assert_eq!(last_lines(&path, 3, 100), "two\nthree\n");
-        assert_eq!(last_lines(&path, 80, 6), "three\n");
+        let path = Path::new("0.log");
+        let text = "t stdout F one\nt stdout P tw\nt stdout F o\nt stderr F three\n";
+        std::fs::write(dir.path().join(path), text).unwrap();
+        assert_eq!(last_lines(dir.path(), path, 3, 100), "two\nthree\n");
+        assert_eq!(last_lines(dir.path(), path, 80, 6), "three\n");
     }
 }

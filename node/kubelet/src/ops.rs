@@ -36,6 +36,7 @@ pub(crate) enum Done {
     Hooked { id: String, container: String, result: Result<(), String> },
     Refreshed { seen: Vec<Container>, lost: Vec<String> },
     Resized,
+    LastWords { id: String, message: String },
 }
 
 /// Why there is no sandbox.

@@ -75,6 +75,8 @@ pub(crate) struct Worker {
     publish_at: Option<Instant>,
     publish_failures: u32,
     refreshing: bool,
+    /// Ended containers whose last words are being read.
+    listening: BTreeSet<String>,
     farewell: Farewell,
     pulls: CancellationToken,
     wake: Option<Instant>,
@@ -113,6 +115,7 @@ impl Worker {
             publish_at: None,
             publish_failures: 0,
             refreshing: false,
+            listening: BTreeSet::new(),
             farewell: Farewell::NotYet,
             pulls: CancellationToken::new(),
             wake: None,
@@ -165,10 +168,13 @@ impl Worker {
                 return;
             }
             self.hear();
-            self.decide();
-            self.publish();
-            if self.is_over() {
-                break;
+            // A status without its container's last words would be a wrong one, and a pod torn down has none left.
+            if self.listening.is_empty() {
+                self.decide();
+                self.publish();
+                if self.is_over() {
+                    break;
+                }
             }
             let wake = self.next_wake();
             tokio::select! {
@@ -206,6 +212,9 @@ impl Worker {
             _ => None,
         };
         let far = Instant::now() + Duration::from_secs(3600);
+        if !self.listening.is_empty() {
+            return far;
+        }
         [self.wake, self.publish_at.filter(|_| !self.publishing), retry]
             .into_iter()
             .flatten()

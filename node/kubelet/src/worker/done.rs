@@ -43,6 +43,7 @@ impl Worker {
             Done::Hooked { id, container, result } => self.hooked(&id, &container, result),
             Done::Refreshed { seen, lost } => self.refreshed(seen, &lost),
             Done::Resized => {}
+            Done::LastWords { id, message } => self.last_words(&id, message),
         }
     }
 
