@@ -60,8 +60,10 @@ async fn run(
         if answer.exit_code == 0 {
             return Ok(());
         }
-        let output =
-            String::from_utf8_lossy(&answer.stderr).into_owned() + &String::from_utf8_lossy(&answer.stdout);
+        let mut output = answer.stderr;
+        output.extend_from_slice(&answer.stdout);
+        output.truncate(check::BODY_LIMIT);
+        let output = String::from_utf8_lossy(&output);
         return Err(format!("command '{}' exited with {}: {output}", command.join(" "), answer.exit_code));
     }
     if let Some(sleep) = &hook.sleep {

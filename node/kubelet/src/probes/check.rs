@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::{
     api::core::v1::{Container, HTTPGetAction, Probe},
@@ -12,7 +12,8 @@ use tokio::net::TcpStream;
 
 use crate::node::Node;
 
-const BODY_LIMIT: usize = 10 * 1024;
+/// How much of an answer is kept.
+pub(crate) const BODY_LIMIT: usize = 10 * 1024;
 
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -224,10 +225,7 @@ where
     let talk = async {
         let response = sender.send_request(request).await?;
         let code = response.status().as_u16();
-        let body = Limited::new(response.into_body(), BODY_LIMIT).collect().await;
-        // A body beyond the limit is cut, not an error.
-        let text = body.map(|b| String::from_utf8_lossy(&b.to_bytes()).into_owned()).unwrap_or_default();
-        Ok::<_, AnyError>((code, text))
+        Ok::<_, AnyError>((code, beginning(response.into_body()).await))
     };
     tokio::pin!(talk);
     let mut connection = std::pin::pin!(connection);
@@ -241,6 +239,21 @@ where
             }
         }
     }
+}
+
+/// The beginning of a body; a body beyond the limit is cut, not an error, and not waited for.
+async fn beginning(mut body: hyper::body::Incoming) -> String {
+    let mut bytes = Vec::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        if let Some(data) = frame.data_ref() {
+            let room = BODY_LIMIT - bytes.len();
+            bytes.extend_from_slice(&data[..data.len().min(room)]);
+        }
+        if bytes.len() == BODY_LIMIT {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]
@@ -290,6 +303,32 @@ mod tests {
             assert!(heard.contains("user-agent: kube-probe/") && heard.contains("x-own: yes"), "{heard}");
             assert_eq!(matches!(got, Answer::Success(_)), good, "{got:?}");
         }
+    }
+
+    /// Answers one connection with a head and then goes on for ever.
+    async fn babble(listener: tokio::net::TcpListener) {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let mut heard = Vec::new();
+        while !heard.ends_with(b"\r\n\r\n") {
+            heard.push(socket.read_u8().await.unwrap());
+        }
+        socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n").await.unwrap();
+        while socket.write_all(&[b'x'; 4096]).await.is_ok() {}
+    }
+
+    #[tokio::test]
+    async fn a_body_without_end_is_cut_and_not_waited_for() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = HttpTarget {
+            host: "127.0.0.1".into(),
+            port: listener.local_addr().unwrap().port(),
+            path: "/".into(),
+            tls: false,
+            headers: Vec::new(),
+        };
+        let (_, got) = tokio::join!(babble(listener), http(&target, Duration::from_secs(30)));
+        assert_eq!(got, Answer::Success("x".repeat(BODY_LIMIT)));
     }
 
     #[tokio::test]

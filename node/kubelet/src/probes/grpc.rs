@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use super::check::{Answer, AnyError, dial};
 
 const SERVING: u64 = 1;
+/// An answer has seven bytes; a server that goes on talking is not listened to.
+const ANSWER_LIMIT: usize = 16 * 1024;
 
 /// Asks `grpc.health.v1.Health/Check` for `service`.
 pub(super) async fn health(host: &str, port: u16, service: &str, timeout: Duration) -> Answer {
@@ -42,7 +44,7 @@ async fn ask(host: &str, port: u16, service: &str) -> Result<u64, AnyError> {
     let talk = async {
         let response = sender.send_request(request).await?;
         let head = response.headers().get("grpc-status").cloned();
-        let body = response.into_body().collect().await?;
+        let body = Limited::new(response.into_body(), ANSWER_LIMIT).collect().await?;
         let trailer = body.trailers().and_then(|t| t.get("grpc-status").cloned()).or(head);
         if trailer.is_some_and(|status| status != "0") {
             return Err("the server did not answer the question".into());
@@ -94,6 +96,47 @@ fn read(mut body: Bytes) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Serves one connection whose answer has `size` bytes of data, and counts how many were taken.
+    async fn serve(listener: tokio::net::TcpListener, size: usize) -> usize {
+        use std::sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        };
+        let taken: Arc<AtomicUsize> = Arc::default();
+        let counted = taken.clone();
+        let service = hyper::service::service_fn(move |_: http::Request<hyper::body::Incoming>| {
+            let counted = counted.clone();
+            let frames = futures::stream::unfold(0, move |sent| {
+                let counted = counted.clone();
+                let piece = size.saturating_sub(sent).min(1024);
+                async move {
+                    (piece > 0).then(|| {
+                        counted.fetch_add(piece, Ordering::Relaxed);
+                        let frame = hyper::body::Frame::data(Bytes::from(vec![0; piece]));
+                        (Ok::<_, std::convert::Infallible>(frame), sent + piece)
+                    })
+                }
+            });
+            let body = http_body_util::StreamBody::new(frames);
+            async move { Ok::<_, std::convert::Infallible>(http::Response::new(body)) }
+        });
+        let (socket, _) = listener.accept().await.unwrap();
+        let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        // Ignored: the client goes when it has had enough.
+        server.serve_connection(TokioIo::new(socket), service).await.ok();
+        taken.load(Ordering::Relaxed)
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_end_is_a_failure_and_not_kept() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let limit = Duration::from_secs(60);
+        let (taken, got) = tokio::join!(serve(listener, 1 << 30), health("127.0.0.1", port, "", limit));
+        assert!(matches!(&got, Answer::Failure(text) if text.starts_with("error: health rpc")), "{got:?}");
+        assert!(taken < 16 << 20, "{taken} bytes were asked for");
+    }
 
     #[test]
     fn the_health_messages_are_framed_as_grpc_says() {
