@@ -13,6 +13,7 @@ use futures::{
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use podwire_wire::cri;
+use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -91,12 +92,14 @@ impl ImageError {
     }
 }
 
+/// What tells one pull from another: the image, and a digest of everything that proves who asks for it.
+type PullKey = (String, Option<[u8; 32]>);
 type Pull = Shared<BoxFuture<'static, Result<String, CallError>>>;
 
 /// Pulls under way and pulls that failed.
 #[derive(Default)]
 pub(crate) struct Images {
-    pulls: Mutex<HashMap<(String, String), Pull>>,
+    pulls: Mutex<HashMap<PullKey, Pull>>,
     failed: Mutex<HashMap<(String, String), (Backoff, String)>>,
 }
 
@@ -155,7 +158,12 @@ impl Images {
         node.events.normal(pod, part(pod, container), "Pulling", &format!("Pulling image \"{image}\""));
         let began = tokio::time::Instant::now();
         let auth = credentials::lookup(node, pod, &image).await;
-        let pulled = self.shared(node, wanted.clone(), auth).await;
+        let pulled = self
+            .shared(&image, auth.as_ref(), || {
+                let (runtime, wanted, auth) = (node.runtime.clone(), wanted.clone(), auth.clone());
+                async move { runtime.pull_image(wanted, auth, None).await }.boxed()
+            })
+            .await;
         arrow::Calls::cri(&spec::PodRef::of(pod), node.runtime_twin()).over(
             &format!("PullImage {image}"),
             began,
@@ -219,17 +227,20 @@ impl Images {
     }
 
     /// Joins a pull of the same image with the same credentials that is under way, or begins one.
-    fn shared(&self, node: &Arc<Node>, wanted: cri::ImageSpec, auth: Option<cri::AuthConfig>) -> Pull {
-        let who = auth.as_ref().map(|a| format!("{}@{}", a.username, a.server_address)).unwrap_or_default();
-        let key = (wanted.image.clone(), who);
+    fn shared(
+        &self,
+        image: &str,
+        auth: Option<&cri::AuthConfig>,
+        begin: impl FnOnce() -> BoxFuture<'static, Result<String, CallError>>,
+    ) -> Pull {
+        let key = (image.to_owned(), auth.map(digest));
         let mut pulls = self.pulls.lock().expect("no holder panics");
         if let Some(pull) =
             pulls.get(&key).filter(|pull| pull.peek().is_none() && pull.strong_count() > Some(1))
         {
             return pull.clone();
         }
-        let runtime = node.runtime.clone();
-        let pull = async move { runtime.pull_image(wanted, auth, None).await }.boxed().shared();
+        let pull = begin().shared();
         pulls.retain(|_, old| old.peek().is_none());
         pulls.insert(key, pull.clone());
         pull
@@ -239,6 +250,17 @@ impl Images {
     pub(crate) fn forget(&self, uid: &str) {
         self.failed.lock().expect("no holder panics").retain(|(of, _), _| of != uid);
     }
+}
+
+/// Tells credentials apart without keeping them: a wrong password must not ride on somebody else's pull.
+fn digest(auth: &cri::AuthConfig) -> [u8; 32] {
+    let cri::AuthConfig { username, password, auth, server_address, identity_token, registry_token } = auth;
+    let mut hash = Sha256::new();
+    for field in [username, password, auth, server_address, identity_token, registry_token] {
+        hash.update((field.len() as u64).to_le_bytes());
+        hash.update(field.as_bytes());
+    }
+    hash.finalize().into()
 }
 
 fn part<'a>(pod: &Pod, container: &'a Container) -> Option<(spec::Kind, &'a str)> {
@@ -304,6 +326,33 @@ pub(crate) fn is_reference(image: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pull_is_shared_only_with_who_has_the_same_credentials() {
+        let images = Images::default();
+        let begun = std::cell::Cell::new(0);
+        let pull = |auth: Option<&cri::AuthConfig>| {
+            images.shared("reg.example/app:1", auth, || {
+                begun.set(begun.get() + 1);
+                futures::future::pending().boxed()
+            })
+        };
+        let auth = |password: &str| cri::AuthConfig {
+            username: "robot".into(),
+            password: password.into(),
+            server_address: "reg.example".into(),
+            ..Default::default()
+        };
+        let held = [pull(Some(&auth("right"))), pull(Some(&auth("right")))];
+        assert_eq!(begun.get(), 1, "the same credentials share one pull");
+        let others = [
+            pull(Some(&auth("wrong"))),
+            pull(None),
+            pull(Some(&cri::AuthConfig { identity_token: "t".into(), ..auth("right") })),
+        ];
+        assert_eq!(begun.get(), 4, "nobody rides on the credentials of another");
+        drop((held, others));
+    }
 
     #[test]
     fn bad_image_names_are_told_from_good_ones() {
