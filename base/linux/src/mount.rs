@@ -3,7 +3,7 @@
 use std::ffi::{CString, OsString};
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -100,6 +100,18 @@ pub fn detached(source: &Path, recursive: bool) -> Result<OwnedFd, Error> {
 pub fn attach(tree: &OwnedFd, target: &Path) -> Result<(), Error> {
     move_mount(tree, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
         .map_err(error("mount on", target))
+}
+
+/// Mounts a detached tree on what is open as `target`, whatever has its name by now.
+pub fn attach_at(tree: &OwnedFd, target: impl AsFd) -> Result<(), Error> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(tree, "", target, "", flags).map_err(error("mount on", Path::new("an open place")))
+}
+
+/// A new tmpfs on the open folder `target`.
+pub fn tmpfs_at(target: impl AsFd, size: u64, mode: u32) -> Result<(), Error> {
+    let tree = new_tmpfs(size, mode).map_err(error("make a tmpfs for", Path::new("an open place")))?;
+    attach_at(&tree, target)
 }
 
 /// Shows the tree at `source` also at `target`.

@@ -1,12 +1,17 @@
 //! A container of a pod as the runtime's container configuration.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use k8s_openapi::api::core::v1::{Container, Pod};
+use podwire_linux::beneath;
 use podwire_wire::cri;
 
 use crate::{
-    dns,
+    Settings, dns,
     env::{self, EnvError, Sources},
     labels,
     node::Node,
@@ -35,7 +40,7 @@ pub(crate) enum ConfigError {
     Mount(#[from] MountError),
     /// Its files on the node.
     #[error("write {path:?}: {source}")]
-    Write { path: std::path::PathBuf, source: std::io::Error },
+    Write { path: PathBuf, source: io::Error },
 }
 
 impl ConfigError {
@@ -62,7 +67,7 @@ pub(crate) async fn config(
         options.pid = cri::NamespaceMode::Target as i32;
         options.target_id.clone_from(target);
     }
-    let mounts = mounts(node, input, &env, &ips)?;
+    let mounts = made_mounts(node, input, &env, ips).await?;
     let lookup = |name: &str| env.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
     let expanded = |list: Option<&Vec<String>>| -> Vec<String> {
         list.into_iter().flatten().map(|text| env::expand(text, lookup)).collect()
@@ -130,31 +135,60 @@ async fn sources(node: &Node, pod: &Pod, container: &Container) -> Result<Source
     Ok(sources)
 }
 
-fn mounts(
-    node: &Node,
+/// The container's mounts, made on a thread that may block.
+async fn made_mounts(
+    node: &Arc<Node>,
     input: &StartInput,
     env: &[(String, String)],
-    ips: &[String],
+    ips: Vec<String>,
 ) -> Result<Vec<cri::Mount>, ConfigError> {
-    let (pod, container) = (&*input.pod, &input.container);
-    let root = &node.config.root_dir;
-    let mut all = volumes::container_mounts(root, pod, container, &input.mounted, env)?;
+    let wish = Wish {
+        pod: input.pod.clone(),
+        container: input.container.clone(),
+        attempt: input.attempt,
+        mounted: input.mounted.clone(),
+        env: env.to_vec(),
+        ips,
+    };
+    let node = node.clone();
+    let root = node.config.root_dir.clone();
+    tokio::task::spawn_blocking(move || mounts(&node.config, &wish))
+        .await
+        .map_err(|error| ConfigError::Write { path: root, source: io::Error::other(error) })?
+}
+
+/// What the files of a container are made from.
+struct Wish {
+    pod: Arc<Pod>,
+    container: Container,
+    attempt: u32,
+    mounted: Arc<volumes::Mounted>,
+    env: Vec<(String, String)>,
+    ips: Vec<String>,
+}
+
+fn mounts(config: &Settings, wish: &Wish) -> Result<Vec<cri::Mount>, ConfigError> {
+    let (pod, container) = (&*wish.pod, &wish.container);
+    let root = &config.root_dir;
+    let below = Path::new("");
+    let mut all = volumes::container_mounts(root, pod, container, &wish.mounted, &wish.env)?;
     let mounted_at = |path: &str| container.volume_mounts.iter().flatten().any(|m| m.mount_path == path);
     if !mounted_at("/etc/hosts") {
-        let path = paths::etc_hosts(root, spec::uid(pod));
+        let path = paths::etc_hosts(below, spec::uid(pod));
         let base = spec::host_network(pod).then(|| fs::read_to_string("/etc/hosts").unwrap_or_default());
-        let text = dns::hosts_file(pod, ips, &node.config.dns.domain, base.as_deref());
-        write(&path, text.as_bytes(), 0o644)?;
-        all.push(bind(&path, "/etc/hosts"));
+        let text = dns::hosts_file(pod, &wish.ips, &config.dns.domain, base.as_deref());
+        write(root, &path, text.as_bytes(), 0o644)?;
+        all.push(bind(&root.join(path), "/etc/hosts"));
     }
     let message = container.termination_message_path.as_deref().unwrap_or("/dev/termination-log");
     if !message.is_empty() {
-        let path = paths::termination_message(root, spec::uid(pod), &container.name, input.attempt);
-        write(&path, b"", 0o666)?;
-        all.push(bind(&path, message));
+        let path = paths::termination_message(below, spec::uid(pod), &container.name, wish.attempt);
+        write(root, &path, b"", 0o666)?;
+        all.push(bind(&root.join(path), message));
     }
-    let logs = paths::pod_logs(&node.config.log_dir, &PodRef::of(pod)).join(&container.name);
-    fs::create_dir_all(&logs).map_err(|source| ConfigError::Write { path: logs, source })?;
+    let logs = paths::pod_logs(below, &PodRef::of(pod)).join(&container.name);
+    volumes::folders(&config.log_dir, &logs)
+        .map_err(|source| ConfigError::Write { path: config.log_dir.join(logs), source })?;
     Ok(all)
 }
 
@@ -166,13 +200,8 @@ fn bind(host: &Path, inside: &str) -> cri::Mount {
     }
 }
 
-fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), ConfigError> {
-    use std::os::unix::fs::PermissionsExt;
-    let failed = |source| ConfigError::Write { path: path.to_owned(), source };
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(failed)?;
-    }
-    // Written in place: a container that runs has this very file mounted.
-    fs::write(path, bytes).map_err(failed)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(failed)
+/// Written in place: a container that runs has this very file mounted.
+fn write(root: &Path, below: &Path, bytes: &[u8], mode: u32) -> Result<(), ConfigError> {
+    let written = beneath::folder(root).and_then(|folder| beneath::make::rewrite(folder, below, bytes, mode));
+    written.map_err(|error| ConfigError::Write { path: root.join(below), source: volumes::plain(error) })
 }

@@ -7,17 +7,19 @@ mod subpath;
 use std::{
     collections::BTreeMap,
     fs, io,
-    os::unix::fs::{FileTypeExt, PermissionsExt, chown},
+    os::{fd::OwnedFd, unix::fs::FileTypeExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, HostPathVolumeSource, Pod, Volume};
+use podwire_linux::beneath;
 use podwire_wire::cri;
+use rustix::fs::{Gid, Mode};
 
 use crate::{
-    env,
+    Settings, env,
     node::Node,
     paths, resources,
     spec::{self, PodRef},
@@ -30,6 +32,8 @@ pub(crate) use subpath::MountError;
 pub enum Place {
     /// A folder or file of the node.
     Path(PathBuf),
+    /// A folder that the kubelet fills from the API; containers only read it.
+    Content(PathBuf),
     /// The content of an image, which the runtime mounts.
     Image {
         /// Image's name.
@@ -87,58 +91,103 @@ impl VolumeError {
     }
 }
 
-/// Makes the pod's folders and every volume; doing it again refreshes what has changed.
-pub(crate) async fn prepare(node: &Arc<Node>, pod: &Pod) -> Result<Mounted, VolumeError> {
-    let root = &node.config.root_dir;
-    let uid = spec::uid(pod);
-    for path in
-        [paths::pod(root, uid).join("volumes"), paths::pod_logs(&node.config.log_dir, &PodRef::of(pod))]
-    {
-        make_folder(&path, 0o750).map_err(|source| VolumeError::Folders { path, source })?;
-    }
-    let mut mounted = Mounted::default();
-    for volume in spec::spec(pod).volumes.iter().flatten() {
-        let place = one(node, pod, volume, &mut mounted.renew_at).await?;
-        mounted.places.insert(volume.name.clone(), place);
-    }
-    Ok(mounted)
+/// What has to be done on the node for one volume, with everything from elsewhere already fetched.
+enum Work {
+    EmptyDir(EmptyDirVolumeSource),
+    HostPath(HostPathVolumeSource),
+    Content {
+        plugin: &'static str,
+        payload: atomic::Payload,
+    },
+    /// The runtime does it all.
+    Image {
+        reference: String,
+    },
 }
 
-async fn one(
+/// Makes the pod's folders and every volume; doing it again refreshes what has changed.
+pub(crate) async fn prepare(node: &Arc<Node>, pod: &Arc<Pod>) -> Result<Mounted, VolumeError> {
+    let mut renew_at = None;
+    let mut works = Vec::new();
+    for volume in spec::spec(pod).volumes.iter().flatten() {
+        works.push((volume.name.clone(), fetch(node, pod, volume, &mut renew_at).await?));
+    }
+    let (node, pod) = (node.clone(), pod.clone());
+    let root = node.config.root_dir.clone();
+    let done = move || make_all(&node.config, &pod, works);
+    let places = tokio::task::spawn_blocking(done)
+        .await
+        .map_err(|error| VolumeError::Folders { path: root, source: io::Error::other(error) })??;
+    Ok(Mounted { places, renew_at })
+}
+
+async fn fetch(
     node: &Arc<Node>,
     pod: &Pod,
     volume: &Volume,
     renew_at: &mut Option<Timestamp>,
-) -> Result<Place, VolumeError> {
-    let root = &node.config.root_dir;
-    let name = &volume.name;
-    let failed = |error: io::Error| VolumeError::set_up(name, error);
+) -> Result<Work, VolumeError> {
     if let Some(source) = &volume.empty_dir {
-        let path = paths::volume(root, spec::uid(pod), "kubernetes.io~empty-dir", name);
-        empty_dir(&path, source, pod, node.config.memory_capacity).map_err(failed)?;
-        return Ok(Place::Path(path));
+        return Ok(Work::EmptyDir(source.clone()));
     }
     if let Some(source) = &volume.host_path {
-        host_path(source).map_err(|message| VolumeError::set_up(name, message))?;
-        return Ok(Place::Path(PathBuf::from(&source.path)));
+        return Ok(Work::HostPath(source.clone()));
     }
     if let Some(source) = &volume.image {
-        return Ok(Place::Image { reference: source.reference.clone().unwrap_or_default() });
+        return Ok(Work::Image { reference: source.reference.clone().unwrap_or_default() });
     }
-    let Some((plugin, payload)) = payload::of(node, pod, volume, renew_at)
-        .await
-        .map_err(|message| VolumeError::set_up(name, message))?
-    else {
-        return Err(VolumeError::Unsupported { volume: name.clone() });
-    };
-    // What is secret stays off the disk where the node has a place for it.
-    let secret = matches!(plugin, "kubernetes.io~secret" | "kubernetes.io~projected");
-    let base = node.config.memory_dir.as_ref().filter(|_| secret).unwrap_or(root);
-    let path = paths::volume(base, spec::uid(pod), plugin, name);
-    make_folder(&path, 0o755).map_err(failed)?;
-    let group = fs_group(pod);
-    atomic::write(&path, &payload, group).map_err(failed)?;
-    Ok(Place::Path(path))
+    let content = payload::of(node, pod, volume, renew_at).await;
+    match content.map_err(|message| VolumeError::set_up(&volume.name, message))? {
+        Some((plugin, payload)) => Ok(Work::Content { plugin, payload }),
+        None => Err(VolumeError::Unsupported { volume: volume.name.clone() }),
+    }
+}
+
+/// Blocks: everything that touches the node's disks.
+fn make_all(
+    config: &Settings,
+    pod: &Pod,
+    works: Vec<(String, Work)>,
+) -> Result<BTreeMap<String, Place>, VolumeError> {
+    let own = paths::pod(Path::new(""), spec::uid(pod)).join("volumes");
+    let logs = paths::pod_logs(Path::new(""), &PodRef::of(pod));
+    for (base, below) in [(&config.root_dir, own), (&config.log_dir, logs)] {
+        make_folder(base, &below, 0o750)
+            .map_err(|source| VolumeError::Folders { path: base.join(below), source })?;
+    }
+    let mut places = BTreeMap::new();
+    for (name, work) in works {
+        let place = make(config, pod, &name, work).map_err(|message| VolumeError::set_up(&name, message))?;
+        places.insert(name, place);
+    }
+    Ok(places)
+}
+
+fn make(config: &Settings, pod: &Pod, name: &str, work: Work) -> Result<Place, String> {
+    let at = |plugin| paths::volume(Path::new(""), spec::uid(pod), plugin, name);
+    match work {
+        Work::EmptyDir(source) => {
+            let below = at("kubernetes.io~empty-dir");
+            empty_dir(&config.root_dir, &below, &source, pod, config.memory_capacity)
+                .map_err(|error| error.to_string())?;
+            Ok(Place::Path(config.root_dir.join(below)))
+        }
+        Work::HostPath(source) => {
+            host_path(&source)?;
+            Ok(Place::Path(PathBuf::from(source.path)))
+        }
+        Work::Image { reference } => Ok(Place::Image { reference }),
+        Work::Content { plugin, payload } => {
+            // What is secret stays off the disk where the node has a place for it.
+            let secret = matches!(plugin, "kubernetes.io~secret" | "kubernetes.io~projected");
+            let base = config.memory_dir.as_ref().filter(|_| secret).unwrap_or(&config.root_dir);
+            let below = at(plugin);
+            make_folder(base, &below, 0o755)
+                .and_then(|folder| atomic::write(folder, &payload, fs_group(pod)))
+                .map_err(|error| error.to_string())?;
+            Ok(Place::Content(base.join(below)))
+        }
+    }
 }
 
 fn fs_group(pod: &Pod) -> Option<u32> {
@@ -146,42 +195,64 @@ fn fs_group(pod: &Pod) -> Option<u32> {
     u32::try_from(own).ok()
 }
 
-fn make_folder(path: &Path, mode: u32) -> io::Result<()> {
-    if path.is_dir() {
-        return Ok(());
-    }
-    fs::create_dir_all(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+/// The folder `below` the kubelet's folder `base`; if it is new it has this mode.
+fn make_folder(base: &Path, below: &Path, mode: u32) -> io::Result<OwnedFd> {
+    let parent = folders(base, below.parent().unwrap_or(Path::new("")))?;
+    let last = below.file_name().unwrap_or_default();
+    beneath::make::folder(parent, last, mode).map(|(folder, _)| folder).map_err(plain)
 }
 
-fn empty_dir(path: &Path, source: &EmptyDirVolumeSource, pod: &Pod, capacity: i64) -> io::Result<()> {
-    let fresh = !path.is_dir();
-    if fresh {
-        fs::create_dir_all(path)?;
+/// Folders below one of the kubelet's own, which is made if this is the first pod.
+pub(crate) fn folders(base: &Path, below: &Path) -> io::Result<OwnedFd> {
+    let root = match beneath::folder(base) {
+        Err(error) if error.is_absent() => {
+            fs::create_dir_all(base)?;
+            beneath::folder(base)
+        }
+        other => other,
+    };
+    beneath::make::folders(root.map_err(plain)?, below, 0o755).map_err(plain)
+}
+
+/// The kernel's own word where there is one.
+pub(crate) fn plain(error: beneath::Error) -> io::Error {
+    match error {
+        beneath::Error::Io { source, .. } => source,
+        other => io::Error::other(other),
     }
-    if source.medium.as_deref() == Some("Memory") && !is_mount(path)? {
+}
+
+fn empty_dir(
+    base: &Path,
+    below: &Path,
+    source: &EmptyDirVolumeSource,
+    pod: &Pod,
+    capacity: i64,
+) -> io::Result<()> {
+    let parent = folders(base, below.parent().unwrap_or(Path::new("")))?;
+    let name = below.file_name().unwrap_or_default();
+    let (mut folder, mut fresh) = beneath::make::folder(&parent, name, 0o777).map_err(plain)?;
+    let device = |of: &OwnedFd| rustix::fs::fstat(of).map(|stat| stat.st_dev);
+    if source.medium.as_deref() == Some("Memory") && device(&folder)? == device(&parent)? {
         let limit = source.size_limit.as_ref().map(resources::whole).filter(|size| *size > 0);
         let pod_limit =
             resources::pod_limits(pod).get("memory").map(resources::whole).filter(|size| *size > 0);
         let size = [limit, pod_limit, Some(capacity)].into_iter().flatten().min().unwrap_or(capacity);
-        podwire_linux::mount::tmpfs(path, u64::try_from(size).unwrap_or_default(), 0o777)
+        podwire_linux::mount::tmpfs_at(&folder, u64::try_from(size).unwrap_or_default(), 0o777)
             .map_err(io::Error::other)?;
+        folder = beneath::make::folder(&parent, name, 0o777).map_err(plain)?.0;
+        fresh = true;
     }
     if fresh {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o777))?;
-        if let Some(group) = fs_group(pod) {
-            chown(path, None, Some(group))?;
-            fs::set_permissions(path, fs::Permissions::from_mode(0o2777))?;
+        match fs_group(pod) {
+            None => rustix::fs::fchmod(&folder, Mode::from_raw_mode(0o777))?,
+            Some(group) => {
+                rustix::fs::fchown(&folder, None, Some(Gid::from_raw(group)))?;
+                rustix::fs::fchmod(&folder, Mode::from_raw_mode(0o2777))?;
+            }
         }
     }
     Ok(())
-}
-
-/// Whether something is mounted on the folder: its device differs from its parent's.
-fn is_mount(path: &Path) -> io::Result<bool> {
-    use std::os::unix::fs::MetadataExt;
-    let parent = path.parent().unwrap_or(path);
-    Ok(fs::metadata(path)?.dev() != fs::metadata(parent)?.dev())
 }
 
 /// Checks the type a hostPath volume asks for, and makes what may be made.
@@ -197,7 +268,8 @@ fn host_path(source: &HostPathVolumeSource) -> Result<(), String> {
             (true, "")
         }
         "FileOrCreate" if found.is_none() => {
-            fs::File::create(path).map_err(|e| e.to_string())?;
+            // New or not at all: a link that points to nothing must not decide where the file is made.
+            fs::File::create_new(path).map_err(|e| e.to_string())?;
             (true, "")
         }
         "Directory" | "DirectoryOrCreate" => (is(fs::FileType::is_dir), "directory"),
@@ -210,7 +282,7 @@ fn host_path(source: &HostPathVolumeSource) -> Result<(), String> {
     if ok { Ok(()) } else { Err(format!("hostPath type check failed: {} is not a {noun}", source.path)) }
 }
 
-/// The mounts a container gets from the pod's volumes.
+/// The mounts a container gets from the pod's volumes. Blocks: sub paths are opened, made and bound.
 pub(crate) fn container_mounts(
     root: &Path,
     pod: &Pod,
@@ -248,13 +320,19 @@ pub(crate) fn container_mounts(
                 entry.image = Some(cri::ImageSpec { image: reference.clone(), ..Default::default() });
                 entry.image_sub_path = sub.unwrap_or_default();
             }
-            Place::Path(path) => {
+            Place::Path(path) | Place::Content(path) => {
+                entry.readonly |= matches!(place, Place::Content(_));
                 let host = match sub {
                     None => path.clone(),
                     Some(sub) => {
-                        let target =
-                            paths::subpath(root, spec::uid(pod), &mount.name, &container.name, index);
-                        subpath::bind(path, &sub, &target)?
+                        let target = paths::subpath(
+                            Path::new(""),
+                            spec::uid(pod),
+                            &mount.name,
+                            &container.name,
+                            index,
+                        );
+                        subpath::bind(path, &sub, root, &target)?
                     }
                 };
                 entry.host_path = host.to_string_lossy().into_owned();
@@ -282,25 +360,82 @@ pub(crate) async fn tear_down(node: &Arc<Node>, pod: &PodRef, remove: bool) -> i
         if !remove {
             return Ok(());
         }
-        remove_tree(&folder)?;
+        beneath::remove_path(&folder)?;
         if let Some(secrets) = secrets {
-            remove_tree(&secrets)?;
+            beneath::remove_path(&secrets)?;
         }
         if pod.name.is_empty() {
             // Only the uid of a pod long gone is known.
             for name in crate::leftovers::log_folders(&log_dir, &pod.uid) {
-                remove_tree(&log_dir.join(name))?;
+                beneath::remove_path(&log_dir.join(name))?;
             }
             return Ok(());
         }
-        remove_tree(&paths::pod_logs(&log_dir, &pod))
+        beneath::remove_path(&paths::pod_logs(&log_dir, &pod))
     };
     tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
-fn remove_tree(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    use super::*;
+
+    fn pod(spec: serde_json::Value) -> Pod {
+        serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": spec,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_the_kubelet_fills_is_read_only_in_every_container() {
+        let dir = tempfile::tempdir().unwrap();
+        let pod = pod(serde_json::json!({"containers": [{"name": "c", "volumeMounts": [
+            {"name": "content", "mountPath": "/content"}, {"name": "own", "mountPath": "/own"},
+        ]}]}));
+        let places = BTreeMap::from([
+            ("content".to_owned(), Place::Content(dir.path().join("content"))),
+            ("own".to_owned(), Place::Path(dir.path().join("own"))),
+        ]);
+        let mounted = Mounted { places, renew_at: None };
+        let container = &spec::spec(&pod).containers[0];
+        let mounts = container_mounts(dir.path(), &pod, container, &mounted, &[]).unwrap();
+        let read_only: Vec<bool> = mounts.iter().map(|mount| mount.readonly).collect();
+        assert_eq!(read_only, [true, false]);
+    }
+
+    #[test]
+    fn an_empty_dir_has_its_mode_and_group_and_is_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let pod = pod(serde_json::json!({"containers": [], "securityContext": {"fsGroup": 77}}));
+        let below = Path::new("pods/u/volumes/kubernetes.io~empty-dir/v");
+        for _ in 0..2 {
+            empty_dir(dir.path(), below, &EmptyDirVolumeSource::default(), &pod, 0).unwrap();
+        }
+        let made = fs::metadata(dir.path().join(below)).unwrap();
+        assert_eq!((made.gid(), made.mode() & 0o7777), (77, 0o2777));
+
+        let outside = tempfile::tempdir().unwrap();
+        let before = fs::metadata(outside.path()).unwrap().mode();
+        let planted = Path::new("pods/u/volumes/kubernetes.io~empty-dir/w");
+        symlink(outside.path(), dir.path().join(planted)).unwrap();
+        assert!(empty_dir(dir.path(), planted, &EmptyDirVolumeSource::default(), &pod, 0).is_err());
+        assert_eq!(fs::metadata(outside.path()).unwrap().mode(), before);
+    }
+
+    #[test]
+    fn a_file_of_a_host_path_is_not_made_where_a_link_points() {
+        let dir = tempfile::tempdir().unwrap();
+        symlink(dir.path().join("elsewhere"), dir.path().join("link")).unwrap();
+        let source = |name: &str| HostPathVolumeSource {
+            path: dir.path().join(name).to_string_lossy().into_owned(),
+            type_: Some("FileOrCreate".to_owned()),
+        };
+        assert!(host_path(&source("link")).is_err());
+        assert!(!dir.path().join("elsewhere").exists());
+        host_path(&source("file")).unwrap();
+        host_path(&source("file")).unwrap();
     }
 }

@@ -1,10 +1,12 @@
 //! Sub paths of volumes, bound where no symlink of the volume can lead them out of it.
 
 use std::{
-    fs, io,
+    io,
     os::fd::{AsRawFd, OwnedFd},
     path::{Component, Path, PathBuf},
 };
+
+use podwire_linux::beneath::make;
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 
@@ -33,11 +35,11 @@ pub(crate) enum MountError {
     },
 }
 
-/// Binds `sub` of the volume at `base` to `target` and gives `target`.
+/// Binds `sub` of the volume at `base` to `target` below the kubelet's folder `root`; gives the whole target.
 ///
 /// The container may rewrite its volume while this runs, so the sub path is opened with the kernel's promise
 /// to stay beneath, and what was opened is what is bound.
-pub(super) fn bind(base: &Path, sub: &str, target: &Path) -> Result<PathBuf, MountError> {
+pub(super) fn bind(base: &Path, sub: &str, root: &Path, target: &Path) -> Result<PathBuf, MountError> {
     if Path::new(sub).components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir)) {
         return Err(MountError::Outside { path: sub.to_owned() });
     }
@@ -50,18 +52,33 @@ pub(super) fn bind(base: &Path, sub: &str, target: &Path) -> Result<PathBuf, Mou
     let is_dir = rustix::fs::fstat(&opened)
         .map(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir())
         .map_err(|e| failed(&full)(e.into()))?;
-    if target.symlink_metadata().is_ok() {
-        // An earlier attempt may have bound an older content here.
-        podwire_linux::mount::detach_all_under(target).map_err(|e| failed(target)(io::Error::other(e)))?;
-    } else if is_dir {
-        fs::create_dir_all(target).map_err(failed(target))?;
-    } else {
-        fs::create_dir_all(target.parent().unwrap_or(target)).map_err(failed(target))?;
-        fs::File::create(target).map_err(failed(target))?;
-    }
+    let whole = root.join(target);
+    // An earlier attempt may have bound an older content here.
+    podwire_linux::mount::detach_all_under(&whole).map_err(|e| failed(&whole)(io::Error::other(e)))?;
+    let point = mount_point(root, target, is_dir).map_err(failed(&whole))?;
     let held = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
-    podwire_linux::mount::bind(&held, target, false).map_err(|e| failed(target)(io::Error::other(e)))?;
-    Ok(target.to_owned())
+    podwire_linux::mount::detached(&held, true)
+        .and_then(|tree| podwire_linux::mount::attach_at(&tree, &point))
+        .map_err(|e| failed(&whole)(io::Error::other(e)))?;
+    Ok(whole)
+}
+
+/// An empty folder or file to mount on, of the kind that is to be mounted.
+fn mount_point(root: &Path, target: &Path, is_dir: bool) -> io::Result<OwnedFd> {
+    let parent = super::folders(root, target.parent().unwrap_or(Path::new("")))?;
+    let name = target.file_name().unwrap_or_default();
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    if let Ok(found) = openat(&parent, name, flags, Mode::empty()) {
+        let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode);
+        if kind.is_dir() == is_dir && (kind.is_dir() || kind.is_file()) {
+            return Ok(found);
+        }
+        podwire_linux::beneath::remove(&parent, &std::ffi::CString::new(name.as_encoded_bytes())?)?;
+    }
+    if is_dir {
+        return make::folder(&parent, name, 0o750).map(|(folder, _)| folder).map_err(super::plain);
+    }
+    make::file(&parent, name, 0o640).map(OwnedFd::from).map_err(super::plain)
 }
 
 /// Opens the sub path beneath the base, making folders that are missing.
@@ -101,13 +118,36 @@ mod tests {
         std::os::unix::fs::symlink("/etc", dir.path().join("evil")).unwrap();
         assert!(open_or_make(dir.path(), "evil").is_err());
         assert!(open_or_make(dir.path(), "evil/passwd").is_err());
-        assert!(matches!(bind(dir.path(), "../x", &dir.path().join("t")), Err(MountError::Outside { .. })));
+        let outside = bind(dir.path(), "../x", dir.path(), Path::new("t"));
+        assert!(matches!(outside, Err(MountError::Outside { .. })));
+    }
+
+    #[test]
+    fn a_mount_point_is_of_the_kind_it_is_for_and_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        let volume = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("pods")).unwrap();
+        std::os::unix::fs::symlink(outside.path(), dir.path().join("pods/t")).unwrap();
+        std::fs::write(volume.path().join("file"), "x").unwrap();
+        for sub in ["file", "folder", "file"] {
+            let bound = bind(volume.path(), sub, dir.path(), Path::new("pods/t")).unwrap();
+            assert_eq!(bound.is_dir(), sub == "folder");
+        }
+        let bound = dir.path().join("pods/t");
+        let seen = std::fs::read_to_string(&bound);
+        podwire_linux::mount::detach_all_under(dir.path()).unwrap();
+        assert_eq!(seen.unwrap(), "x");
+        assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
+        std::os::unix::fs::symlink(outside.path(), dir.path().join("way")).unwrap();
+        assert!(bind(volume.path(), "file", dir.path(), Path::new("way/t")).is_err());
+        assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
     }
 
     #[test]
     fn a_symlink_inside_the_volume_is_followed_and_missing_folders_are_made() {
         let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("real")).unwrap();
+        std::fs::create_dir(dir.path().join("real")).unwrap();
         std::os::unix::fs::symlink("real", dir.path().join("link")).unwrap();
         assert!(open_or_make(dir.path(), "link/deep").is_ok());
         assert!(dir.path().join("real/deep").is_dir());
