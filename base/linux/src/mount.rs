@@ -143,6 +143,25 @@ pub fn set_readonly(tree: &OwnedFd) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Maps the ids of a detached tree through a user namespace.
+pub fn map_ids(tree: &OwnedFd, namespace: impl AsFd) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let userns_fd = u64::try_from(namespace.as_fd().as_raw_fd()).map_err(io::Error::other)?;
+    let attr = libc::mount_attr { attr_set: libc::MOUNT_ATTR_IDMAP, attr_clr: 0, propagation: 0, userns_fd };
+    // SAFETY: the path is an empty C string and `attr` outlives the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            std::ptr::from_ref(&attr),
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Keeps mounts below `target` from travelling to or from other namespaces.
 pub fn make_private(target: &Path) -> Result<(), Error> {
     mount_change(target, MountPropagationFlags::PRIVATE).map_err(error("make private", target))

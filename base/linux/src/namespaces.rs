@@ -230,6 +230,17 @@ pub fn unpin(dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
+/// Tries whether pods with user namespaces can run here: makes one, and maps the ids of a mount of `folder` through it.
+///
+/// File systems learned this one by one: <https://man7.org/linux/man-pages/man2/mount_setattr.2.html>.
+pub fn try_mapped_mount(folder: &Path) -> Result<(), Error> {
+    let only = || vec![IdMap { container: 0, host: 65_536, length: 65_536 }];
+    let tree = mount::detached(folder, false)?;
+    user::with(&UserMaps { uids: only(), gids: only() }, |namespace| {
+        mount::map_ids(&tree, namespace).map_err(io_error("map the ids of a mount of", folder))
+    })
+}
+
 /// Namespaces owned by a user namespace: a process must make them, as a thread of ours may not
 /// change its user namespace.
 mod user {
@@ -256,6 +267,39 @@ mod user {
         let outcome = from_outside(dir, req, flags, pid, &maps);
         // Ignored: the child ends at the end of the pipe in any case.
         go_write.write_all(b".").ok();
+        drop(go_write);
+        let mut status = 0;
+        // SAFETY: our own child, reaped exactly once.
+        unsafe { libc::waitpid(i32::try_from(pid).unwrap_or(-1), &raw mut status, 0) };
+        outcome
+    }
+
+    /// Lends a user namespace with these maps, which ends with the call.
+    pub(super) fn with(
+        maps: &UserMaps,
+        work: impl FnOnce(&fs::File) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let (go_read, go_write) = io::pipe().map_err(Error::Thread)?;
+        let mut args = clone_args(libc::CLONE_NEWUSER);
+        // SAFETY: the child makes only the raw calls of `wait_forever` and never returns.
+        let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<libc::clone_args>()) };
+        if pid < 0 {
+            return Err(Error::Unshare { flags: libc::CLONE_NEWUSER, source: io::Error::last_os_error() });
+        }
+        if pid == 0 {
+            drop(go_write);
+            wait_forever(go_read);
+        }
+        drop(go_read);
+        let proc = PathBuf::from(format!("/proc/{pid}"));
+        let lent = write_map(&proc.join("uid_map"), &maps.uids)
+            .and_then(|()| write_map(&proc.join("gid_map"), &maps.gids))
+            .and_then(|()| {
+                let file = proc.join("ns/user");
+                fs::File::open(&file).map_err(io_error("open", &file))
+            });
+        let outcome = lent.and_then(|namespace| work(&namespace));
+        // The child ends at the end of the pipe.
         drop(go_write);
         let mut status = 0;
         // SAFETY: our own child, reaped exactly once.
@@ -352,6 +396,13 @@ mod tests {
         unpin(dir.path()).unwrap();
         unpin(dir.path()).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_can_be_mapped_is_told_from_what_cannot() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        try_mapped_mount(dir.path()).unwrap();
+        assert!(try_mapped_mount(Path::new("/proc")).is_err(), "the kernel maps no ids of proc");
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::{
     paths, resources,
     security::{self, SecurityError},
     spec::{self, PodRef},
+    users::UsersError,
     volumes::{self, MountError},
 };
 
@@ -35,6 +36,9 @@ pub(crate) enum ConfigError {
     /// Its security context.
     #[error(transparent)]
     Security(#[from] SecurityError),
+    /// Its user namespace.
+    #[error(transparent)]
+    Users(#[from] UsersError),
     /// Its mounts.
     #[error(transparent)]
     Mount(#[from] MountError),
@@ -54,6 +58,7 @@ impl ConfigError {
 pub(crate) async fn config(
     node: &Arc<Node>,
     input: &StartInput,
+    users: cri::UserNamespace,
 ) -> Result<cri::ContainerConfig, ConfigError> {
     let (pod, container) = (&*input.pod, &input.container);
     let ips = pod_ips(node, input);
@@ -61,13 +66,18 @@ pub(crate) async fn config(
     let services = node.services.now().await;
     let facts = node.env_facts(&ips, &services);
     let env = env::build(pod, container, &sources, &facts)?;
-    let mut security = security::container(pod, container, &input.image.user)?;
+    let mut security = security::container(pod, container, &input.image.user, users.clone())?;
     if let Some(target) = &input.target {
         let options = security.namespace_options.get_or_insert_default();
         options.pid = cri::NamespaceMode::Target as i32;
         options.target_id.clone_from(target);
     }
-    let mounts = made_mounts(node, input, &env, ips).await?;
+    let mut mounts = made_mounts(node, input, &env, ips).await?;
+    for mount in &mut mounts {
+        // Seen from inside, what is on the node's disks belongs to whom it belongs to there.
+        mount.uid_mappings.clone_from(&users.uids);
+        mount.gid_mappings.clone_from(&users.gids);
+    }
     let lookup = |name: &str| env.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
     let expanded = |list: Option<&Vec<String>>| -> Vec<String> {
         list.into_iter().flatten().map(|text| env::expand(text, lookup)).collect()

@@ -6,6 +6,8 @@
 use std::{
     collections::BTreeMap,
     fs,
+    io::Read,
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::Duration,
@@ -23,6 +25,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{api::ApiError, node::Node, spec};
 
 const RELIST: Duration = Duration::from_secs(20);
+/// Upstream's bound on a file of pods.
+const FILE_LIMIT: u64 = 10 << 20;
+/// A FIFO that took the file's place cannot hold the reader up.
+const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const HASH: &str = "kubernetes.io/config.hash";
 const SOURCE: &str = "kubernetes.io/config.source";
@@ -36,6 +42,9 @@ pub(crate) enum FileError {
     /// It is neither YAML nor JSON.
     #[error("parse the file")]
     Parse(#[from] serde_yaml_ng::Error),
+    /// It holds a pod that the API would not take.
+    #[error("invalid pod: {0}")]
+    Invalid(String),
     /// It holds something else.
     #[error("the file holds no pod: {0}")]
     NoPod(String),
@@ -53,7 +62,10 @@ pub(crate) async fn run(
 ) {
     let mut notices = notices(&folder);
     loop {
-        let found = Arc::new(read_folder(&folder, &node_name));
+        let (path, name) = (folder.clone(), node_name.clone());
+        let found = tokio::task::spawn_blocking(move || read_folder(&path, &name)).await;
+        // Ignored: a reader that panicked is not believed; what ran before runs on.
+        let found = found.map_or_else(|_| wanted.borrow().clone(), Arc::new);
         wanted.send_if_modified(|old| {
             let changed = old.keys().ne(found.keys());
             if changed {
@@ -117,7 +129,13 @@ fn read_folder(folder: &Path, node_name: &str) -> BTreeMap<String, Arc<Pod>> {
 }
 
 fn read_file(path: &Path, node_name: &str) -> Result<Pod, FileError> {
-    parse(&fs::read_to_string(path)?, node_name, &path.to_string_lossy())
+    let mut text = String::new();
+    let file = fs::OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path)?;
+    file.take(FILE_LIMIT + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_LIMIT {
+        return Err(FileError::NoPod(format!("it has more than {FILE_LIMIT} bytes")));
+    }
+    parse(&text, node_name, &path.to_string_lossy())
 }
 
 /// The pod in a file's text, as the node runs it.
@@ -153,7 +171,20 @@ fn parse(text: &str, node_name: &str, origin: &str) -> Result<Pod, FileError> {
         };
         spec.tolerations.get_or_insert_default().push(everything);
     }
+    check(&pod)?;
     Ok(pod)
+}
+
+/// A file is judged by the rules of the API: what those forbid, e.g. an unmasked /proc with the node's users, runs
+/// nowhere.
+fn check(pod: &Pod) -> Result<(), FileError> {
+    let Some(kind) = podwire_api::by_gvk("", "v1", "Pod") else { return Ok(()) };
+    let object = serde_json::to_value(pod).map_err(|error| FileError::NoPod(error.to_string()))?;
+    let complaints = podwire_api::validate::create(kind, &object);
+    if complaints.is_empty() {
+        return Ok(());
+    }
+    Err(FileError::Invalid(podwire_api::validate::summary(&complaints)))
 }
 
 /// Whether an object of the API only shadows a pod from a file.
@@ -256,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_file_becomes_a_pod_of_this_node() {
-        let pod = parse(TEXT, "Node-A", "/x").unwrap();
+        let pod = parse(TEXT, "node-a", "/x").unwrap();
         assert_eq!(pod.metadata.name.as_deref(), Some("web-node-a"));
         assert_eq!(pod.metadata.namespace.as_deref(), Some("default"));
         assert_eq!(spec::restart_policy(&pod), "Always");
@@ -273,6 +304,17 @@ mod tests {
             spec::uid(&one),
             spec::uid(&parse(&TEXT.replace("image: i", "image: j"), "n", "/x").unwrap())
         );
+    }
+
+    #[test]
+    fn a_file_is_judged_by_the_rules_of_the_api() {
+        let unmasked = TEXT.replace("image: i", "image: i, securityContext: {procMount: Unmasked}");
+        let refused = parse(&unmasked, "n", "/x").unwrap_err();
+        assert!(refused.to_string().contains("`hostUsers` must be false to use `Unmasked`"), "{refused}");
+        let own = unmasked.replace("spec:\n", "spec:\n  hostUsers: false\n");
+        assert!(parse(&own, "n", "/x").is_ok());
+        let both = own.replace("spec:\n", "spec:\n  hostPID: true\n");
+        assert!(matches!(parse(&both, "n", "/x"), Err(FileError::Invalid(_))));
     }
 
     #[test]

@@ -41,6 +41,7 @@ mod source;
 pub mod spec;
 pub mod status;
 pub mod tls;
+mod users;
 pub mod volumes;
 mod worker;
 
@@ -55,11 +56,14 @@ use jiff::SignedDuration;
 use tokio::{net::TcpListener, sync::watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use crate::evict::Thresholds;
 use crate::{
     api::Api,
     dns::{ClusterDns, HostResolver},
     node::{Inboxes, Node, Tokens},
+};
+pub use crate::{
+    evict::Thresholds,
+    users::{PoolError, UserIds},
 };
 
 /// Why a kubelet cannot begin.
@@ -81,6 +85,9 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+    /// The ids for pods with user namespaces of their own cannot be given.
+    #[error("create user namespace manager")]
+    Users(#[from] PoolError),
     /// The certificates do not work.
     #[error("serve TLS")]
     Tls(#[from] tls::TlsError),
@@ -164,6 +171,9 @@ pub struct Config {
     pub eviction: Option<Thresholds>,
     /// Metrics of others on this node, served with the kubelet's own.
     pub more_metrics: Option<MoreMetrics>,
+    /// Ids for pods with user namespaces of their own; `None` is what `/etc/subuid` gives to the user `kubelet`, or
+    /// else 65536 for each pod after the node's own.
+    pub user_ids: Option<UserIds>,
 }
 
 impl Config {
@@ -197,6 +207,7 @@ impl Config {
             static_pod_dir: None,
             eviction: Some(Thresholds::default()),
             more_metrics: None,
+            user_ids: None,
         }
     }
 
@@ -205,6 +216,7 @@ impl Config {
         for path in [&self.root_dir, &self.log_dir] {
             std::fs::create_dir_all(path).map_err(|source| Error::Folder { path: path.clone(), source })?;
         }
+        let users = self.users()?;
         let listener = match &self.tls {
             None => None,
             Some(tls) => {
@@ -216,7 +228,17 @@ impl Config {
             }
         };
         let local = listener.as_ref().and_then(|(socket, _)| socket.local_addr().ok()).unwrap_or(self.listen);
-        Ok(Kubelet { config: self, listener, local })
+        Ok(Kubelet { config: self, users, listener, local })
+    }
+
+    fn users(&self) -> Result<users::Users, Error> {
+        let file = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let ids = match self.user_ids {
+            Some(ids) => ids,
+            None => UserIds::of_node(self.max_pods, &file("/etc/subuid"), &file("/etc/subgid"))?,
+        };
+        users::Users::open(&self.root_dir, ids.check(self.max_pods)?)
+            .map_err(|source| Error::Folder { path: self.root_dir.join("pods"), source })
     }
 }
 
@@ -251,6 +273,7 @@ impl Settings {
 /// A kubelet that is ready to run.
 pub struct Kubelet {
     config: Config,
+    users: users::Users,
     listener: Option<(TcpListener, Arc<rustls::ServerConfig>)>,
     local: SocketAddr,
 }
@@ -263,7 +286,7 @@ impl Kubelet {
 
     /// Runs until `shutdown`; containers keep running. Not cancel safe.
     pub async fn run(self, shutdown: CancellationToken) {
-        let Kubelet { config, listener, local } = self;
+        let Kubelet { config, users, listener, local } = self;
         let tasks = TaskTracker::new();
         let inboxes: Arc<Inboxes> = Arc::default();
         let api = Api::new(config.client.clone());
@@ -275,6 +298,7 @@ impl Kubelet {
         let writer_stop = CancellationToken::new();
         let node = Arc::new(Node {
             cgroups: cgroups::Cgroups::new(&settings.cgroup_root),
+            users,
             config: settings,
             api,
             runtime: runtime.clone(),

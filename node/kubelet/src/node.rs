@@ -25,6 +25,7 @@ use crate::{
     objects::Objects,
     runtime::Runtime,
     sandbox, spec,
+    users::Users,
 };
 
 /// The letter boxes of all workers.
@@ -108,6 +109,7 @@ pub(crate) struct Node {
     pub(crate) services: services::Services,
     pub(crate) tokens: Tokens,
     pub(crate) cgroups: Cgroups,
+    pub(crate) users: Users,
     pub(crate) resolver: HostResolver,
     pub(crate) inboxes: Arc<Inboxes>,
     pub(crate) tasks: TaskTracker,

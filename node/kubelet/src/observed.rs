@@ -22,6 +22,26 @@ pub enum RunState {
     Exited,
 }
 
+/// Whose user ids a sandbox has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Users {
+    /// The node's.
+    Node,
+    /// Its own, from this id of the node on.
+    Own {
+        /// The node's id of the pod's root.
+        first: u32,
+    },
+}
+
+impl Users {
+    fn of(options: &cri::NamespaceOption) -> Users {
+        let own = options.userns_options.as_ref().filter(|u| u.mode == cri::NamespaceMode::Pod as i32);
+        let first = own.and_then(|users| users.uids.iter().find(|map| map.container_id == 0));
+        first.map_or(Users::Node, |map| Users::Own { first: map.host_id })
+    }
+}
+
 /// One sandbox of the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sandbox {
@@ -37,6 +57,8 @@ pub struct Sandbox {
     pub ips: Vec<String>,
     /// Whether it uses the node's network, if the runtime says.
     pub host_network: Option<bool>,
+    /// Whose user ids it has, if the runtime says.
+    pub users: Option<Users>,
 }
 
 /// One container of the pod, alive or dead.
@@ -147,6 +169,7 @@ impl Sandbox {
             created_at: status.created_at,
             ips,
             host_network: options.map(|o| o.network == cri::NamespaceMode::Node as i32),
+            users: options.map(Users::of),
         }
     }
 }

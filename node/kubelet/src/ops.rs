@@ -1,6 +1,6 @@
 //! The operations a worker begins: each does one thing to the world and reports how it went.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{Container as Spec, Pod, PodStatus};
 use podwire_wire::cri;
@@ -17,6 +17,7 @@ use crate::{
     runtime::CallError,
     sandbox,
     spec::{self, Kind, PodRef},
+    users::{self, UsersError},
     volumes::{self, Mounted, VolumeError},
 };
 
@@ -45,6 +46,9 @@ pub(crate) enum SandboxError {
     /// The pod's cgroup could not be made.
     #[error("failed to ensure that the pod: {uid} cgroups exist and are correctly applied: {message}")]
     Cgroup { uid: String, message: String },
+    /// The pod wants a user namespace that it cannot have.
+    #[error(transparent)]
+    Users(#[from] UsersError),
     /// The runtime refused.
     #[error(transparent)]
     Call(#[from] CallError),
@@ -137,8 +141,9 @@ async fn run_sandbox_inner(node: &Arc<Node>, pod: &Arc<Pod>, attempt: u32) -> Re
         .ensure_pod(pod)
         .await
         .map_err(|message| SandboxError::Cgroup { uid: spec::uid(pod).to_owned(), message })?;
-    let config = sandbox::config(pod, attempt, &node.sandbox_facts());
     let handler = node.runtime_handler(pod).await;
+    let users = users::for_sandbox(node, pod, &handler).await?;
+    let config = sandbox::config(pod, attempt, users, &node.sandbox_facts());
     let begun = Instant::now();
     let result = node.runtime.run_sandbox(config, &handler).await;
     arrow::Calls::cri(&PodRef::of(pod), node.runtime_twin())
@@ -160,8 +165,12 @@ pub(crate) async fn start(node: Arc<Node>, input: StartInput) -> Done {
 
 async fn start_inner(node: &Arc<Node>, input: &StartInput) -> (Option<Container>, Option<StartFailure>) {
     let part = Some((input.kind, input.container.name.as_str()));
-    let config = match container::config(node, input).await {
-        Ok(config) => config,
+    let made = async {
+        let users = users::for_container(node, &input.pod, &input.sandbox)?;
+        Ok::<_, container::ConfigError>((container::config(node, input, users.clone()).await?, users))
+    };
+    let (config, users) = match made.await {
+        Ok(made) => made,
         Err(error) => {
             let message = error.to_string();
             return (
@@ -170,7 +179,7 @@ async fn start_inner(node: &Arc<Node>, input: &StartInput) -> (Option<Container>
             );
         }
     };
-    let sandbox_config = sandbox::config(&input.pod, input.sandbox.attempt, &node.sandbox_facts());
+    let sandbox_config = sandbox::config(&input.pod, input.sandbox.attempt, users, &node.sandbox_facts());
     let begun = Instant::now();
     let created = node.runtime.create_container(&input.sandbox.id, config, sandbox_config).await;
     let what = format!("CreateContainer {}", input.container.name);
@@ -327,6 +336,11 @@ async fn tear_down_inner(
     let files = async { volumes::tear_down(node, &reference, remove).await.map_err(TearDownError::Volumes) };
     let (runtime, files) = tokio::join!(runtime, files);
     runtime.and(files)?;
+    if node.users.held(spec::uid(pod)).is_some() {
+        let (node, uid) = (node.clone(), spec::uid(pod).to_owned());
+        let freed = tokio::task::spawn_blocking(move || node.users.release(&uid)).await;
+        freed.map_err(io::Error::other).and_then(|freed| freed).map_err(TearDownError::Volumes)?;
+    }
     if remove {
         node.images.forget(spec::uid(pod));
     }

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Container as Spec, Pod};
 
 use crate::{
     labels,
-    observed::{Container, Observed, RunState},
+    observed::{Container, Observed, RunState, Users},
     restart,
     spec::{self, Kind},
 };
@@ -187,7 +187,11 @@ fn run(pod: &Pod, observed: &Observed, going: &Progressing, now: Timestamp, plan
 fn usable_sandbox<'a>(pod: &Pod, observed: &'a Observed) -> Option<&'a str> {
     let sandbox = observed.ready_sandbox()?;
     let host = spec::host_network(pod);
-    let fits = sandbox.host_network.is_none_or(|h| h == host) && (host || !sandbox.ips.is_empty());
+    // A kubelet before this one ran every pod with the node's users, whatever it asked for.
+    let own = spec::spec(pod).host_users == Some(false);
+    let fits = sandbox.host_network.is_none_or(|h| h == host)
+        && (host || !sandbox.ips.is_empty())
+        && (!own || sandbox.users != Some(Users::Node));
     fits.then_some(sandbox.id.as_str())
 }
 

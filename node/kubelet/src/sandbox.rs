@@ -24,7 +24,12 @@ pub(crate) struct NodeFacts<'a> {
 }
 
 /// The configuration of the pod's sandbox number `attempt`.
-pub(crate) fn config(pod: &Pod, attempt: u32, node: &NodeFacts<'_>) -> cri::PodSandboxConfig {
+pub(crate) fn config(
+    pod: &Pod,
+    attempt: u32,
+    users: cri::UserNamespace,
+    node: &NodeFacts<'_>,
+) -> cri::PodSandboxConfig {
     let reference = PodRef::of(pod);
     let (hostname, domain) = dns::hostname(pod, &node.dns.domain);
     let as_fqdn = spec::spec(pod).set_hostname_as_fqdn.unwrap_or(false) && !domain.is_empty();
@@ -46,7 +51,7 @@ pub(crate) fn config(pod: &Pod, attempt: u32, node: &NodeFacts<'_>) -> cri::PodS
         annotations: labels::sandbox_annotations(pod),
         linux: Some(cri::LinuxPodSandboxConfig {
             cgroup_parent: paths::pod_cgroup(node.cgroup_root, resources::qos(pod), &reference.uid),
-            security_context: Some(security::sandbox(pod)),
+            security_context: Some(security::sandbox(pod, users)),
             sysctls: sysctls.into_iter().map(|s| (s.name, s.value)).collect(),
             overhead: Some(overhead(pod)),
             resources: Some(resources::pod_linux(pod)),

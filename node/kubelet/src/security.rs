@@ -38,6 +38,16 @@ pub(crate) enum SecurityError {
         /// Container's name.
         container: String,
     },
+    /// An unmasked /proc is for pods with user ids of their own; the node's root could change the kernel through it.
+    #[error(
+        "`hostUsers` must be false to use `procMount: Unmasked` (pod: \"{pod}\", container: {container})"
+    )]
+    Unmasked {
+        /// Pod as messages name it.
+        pod: String,
+        /// Container's name.
+        container: String,
+    },
 }
 
 const MASKED: &[&str] = &[
@@ -66,7 +76,7 @@ pub(crate) struct ImageUser {
 }
 
 /// The namespaces a sandbox or container of the pod uses.
-pub(crate) fn namespaces(pod: &Pod) -> cri::NamespaceOption {
+pub(crate) fn namespaces(pod: &Pod, users: cri::UserNamespace) -> cri::NamespaceOption {
     let spec = spec::spec(pod);
     let node_or = |node: Option<bool>, other: cri::NamespaceMode| {
         if node.unwrap_or(false) { cri::NamespaceMode::Node as i32 } else { other as i32 }
@@ -80,19 +90,20 @@ pub(crate) fn namespaces(pod: &Pod) -> cri::NamespaceOption {
         network: node_or(spec.host_network, cri::NamespaceMode::Pod),
         ipc: node_or(spec.host_ipc, cri::NamespaceMode::Pod),
         pid: node_or(spec.host_pid, pid),
+        userns_options: Some(users),
         ..Default::default()
     }
 }
 
 /// The sandbox's security context.
-pub(crate) fn sandbox(pod: &Pod) -> cri::LinuxSandboxSecurityContext {
+pub(crate) fn sandbox(pod: &Pod, users: cri::UserNamespace) -> cri::LinuxSandboxSecurityContext {
     let own = spec::spec(pod).security_context.clone().unwrap_or_default();
     let privileged = spec::init_containers(pod)
         .iter()
         .chain(&spec::spec(pod).containers)
         .any(|c| c.security_context.as_ref().and_then(|s| s.privileged).unwrap_or(false));
     cri::LinuxSandboxSecurityContext {
-        namespace_options: Some(namespaces(pod)),
+        namespace_options: Some(namespaces(pod, users)),
         selinux_options: own.se_linux_options.as_ref().map(selinux),
         run_as_user: own.run_as_user.map(|value| cri::Int64Value { value }),
         run_as_group: own.run_as_group.map(|value| cri::Int64Value { value }),
@@ -112,6 +123,7 @@ pub(crate) fn container(
     pod: &Pod,
     container: &Container,
     image: &ImageUser,
+    users: cri::UserNamespace,
 ) -> Result<cri::LinuxContainerSecurityContext, SecurityError> {
     let pod_own = spec::spec(pod).security_context.clone().unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
@@ -125,12 +137,17 @@ pub(crate) fn container(
         (None, image) if !image.name.is_empty() => (None, image.name.clone()),
         (None, image) => (image.uid, String::new()),
     };
-    let unmasked = own.proc_mount.as_deref() == Some("Unmasked") || privileged;
+    let unmasked = own.proc_mount.as_deref() == Some("Unmasked");
+    if unmasked && users.mode != cri::NamespaceMode::Pod as i32 {
+        let pod = spec::PodRef::of(pod).full();
+        return Err(SecurityError::Unmasked { pod, container: container.name.clone() });
+    }
+    let unmasked = unmasked || privileged;
     let paths = |all: &[&str]| all.iter().map(|&p| p.to_owned()).collect();
     Ok(cri::LinuxContainerSecurityContext {
         capabilities: capabilities(&own),
         privileged,
-        namespace_options: Some(namespaces(pod)),
+        namespace_options: Some(namespaces(pod, users)),
         selinux_options: own.se_linux_options.as_ref().or(pod_own.se_linux_options.as_ref()).map(selinux),
         run_as_user: uid.map(|value| cri::Int64Value { value }),
         run_as_username: name,
@@ -240,15 +257,46 @@ mod tests {
         Container { name: "app".into(), ..Default::default() }
     }
 
+    fn made(
+        pod: &Pod,
+        app: &Container,
+        image: &ImageUser,
+    ) -> Result<cri::LinuxContainerSecurityContext, SecurityError> {
+        container(pod, app, image, crate::users::of_node())
+    }
+
+    #[test]
+    fn an_unmasked_proc_needs_user_ids_of_the_pods_own() {
+        let pod = pod(serde_json::json!({}));
+        let mut app = app();
+        let image = ImageUser::default();
+        for privileged in [false, true] {
+            app.security_context = Some(SecurityContext {
+                proc_mount: Some("Unmasked".into()),
+                privileged: Some(privileged),
+                ..Default::default()
+            });
+            let refused = made(&pod, &app, &image).unwrap_err();
+            assert!(matches!(refused, SecurityError::Unmasked { .. }), "{refused}");
+        }
+        let map = vec![cri::IdMapping { host_id: 65_536, container_id: 0, length: 65_536 }];
+        let users = cri::UserNamespace { mode: cri::NamespaceMode::Pod as i32, uids: map.clone(), gids: map };
+        let context = container(&pod, &app, &image, users.clone()).unwrap();
+        assert!(context.masked_paths.is_empty() && context.readonly_paths.is_empty());
+        assert_eq!(context.namespace_options.unwrap().userns_options, Some(users));
+        app.security_context = None;
+        assert!(!made(&pod, &app, &image).unwrap().masked_paths.is_empty());
+    }
+
     #[test]
     fn run_as_non_root_refuses_a_root_image() {
         let pod = pod(serde_json::json!({"runAsNonRoot": true}));
-        let refused = container(&pod, &app(), &ImageUser { uid: Some(0), name: String::new() }).unwrap_err();
+        let refused = made(&pod, &app(), &ImageUser { uid: Some(0), name: String::new() }).unwrap_err();
         assert_eq!(
             refused.to_string(),
             "container has runAsNonRoot and image will run as root (pod: \"p_n(u)\", container: app)"
         );
-        assert!(container(&pod, &app(), &ImageUser { uid: Some(7), name: String::new() }).is_ok());
+        assert!(made(&pod, &app(), &ImageUser { uid: Some(7), name: String::new() }).is_ok());
     }
 
     #[test]
@@ -256,7 +304,7 @@ mod tests {
         let pod = pod(serde_json::json!({"runAsUser": 5, "fsGroup": 9, "supplementalGroups": [8]}));
         let mut app = app();
         app.security_context = Some(SecurityContext { run_as_user: Some(6), ..Default::default() });
-        let context = container(&pod, &app, &ImageUser::default()).unwrap();
+        let context = made(&pod, &app, &ImageUser::default()).unwrap();
         assert_eq!(context.run_as_user.unwrap().value, 6);
         assert_eq!(context.supplemental_groups, [8, 9]);
     }

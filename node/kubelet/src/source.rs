@@ -26,7 +26,7 @@ use crate::{
     inbox::{Inbox, Signal},
     leftovers,
     node::Node,
-    observed::Observed,
+    observed::{Observed, Users},
     runtime::watch,
     spec::{self, PodRef},
     worker::Worker,
@@ -72,7 +72,7 @@ impl Source {
                 biased;
                 () = shutdown.cancelled() => break,
                 event = events.next() => match event {
-                    Some(Ok(event)) => self.heard(event, &mut batch, &shutdown),
+                    Some(Ok(event)) => self.heard(event, &mut batch, &shutdown).await,
                     Some(Err(error)) => tracing::warn!(error = %error, "pods not watched; will retry"),
                     None => break,
                 },
@@ -109,13 +109,20 @@ impl Source {
         let mut found = BTreeMap::new();
         for (uid, listing) in watch::list(&self.node.runtime).await? {
             let observed = watch::observe(&self.node.runtime, &listing).await?;
+            for sandbox in &observed.sandboxes {
+                if let Some(Users::Own { first }) = sandbox.users
+                    && (sandbox.ready || observed.any_running())
+                {
+                    self.node.users.adopt(&uid, first);
+                }
+            }
             let reference = listing.pod.unwrap_or_else(|| nameless(&uid));
             found.insert(uid, (reference, observed));
         }
         Ok(found)
     }
 
-    fn heard(&mut self, event: Event<Pod>, batch: &mut BTreeSet<String>, shutdown: &CancellationToken) {
+    async fn heard(&mut self, event: Event<Pod>, batch: &mut BTreeSet<String>, shutdown: &CancellationToken) {
         match event {
             Event::Init => batch.clear(),
             Event::InitApply(pod) | Event::Apply(pod) if files::is_mirror(&pod) => self.mirror(&pod),
@@ -129,7 +136,7 @@ impl Source {
             }
             Event::InitDone => {
                 self.listed = Some(std::mem::take(batch));
-                self.settle(shutdown);
+                self.settle(shutdown).await;
             }
             Event::Apply(pod) => {
                 if let Some(listed) = &mut self.listed {
@@ -235,7 +242,7 @@ impl Source {
     }
 
     /// After a complete list: pods that are no longer in it are gone, and so is what the runtime still has of others.
-    fn settle(&mut self, shutdown: &CancellationToken) {
+    async fn settle(&mut self, shutdown: &CancellationToken) {
         let Some(listed) = &self.listed else { return };
         for uid in self.node.inboxes.uids() {
             if !listed.contains(&uid)
@@ -249,7 +256,9 @@ impl Source {
             self.orphan(reference, observed, shutdown);
         }
         if !std::mem::replace(&mut self.swept, true) {
-            for uid in leftovers::uids(&self.node.config) {
+            let node = self.node.clone();
+            let looked = tokio::task::spawn_blocking(move || leftovers::uids(&node.config)).await;
+            for uid in looked.unwrap_or_default() {
                 self.orphan(nameless(&uid), Observed::default(), shutdown);
             }
         }

@@ -132,6 +132,7 @@ impl Config {
             settings,
             host: host::detect(),
             handlers,
+            user_namespaces: std::sync::OnceLock::new(),
             images,
             networks: Arc::new(networks),
             journal,

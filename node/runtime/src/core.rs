@@ -6,7 +6,7 @@
 use std::{
     collections::HashMap,
     path::PathBuf,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
 
@@ -51,6 +51,8 @@ pub(crate) struct Core {
     pub(crate) settings: Settings,
     pub(crate) host: Host,
     pub(crate) handlers: Foreigners,
+    /// Whether pods can have user namespaces here, once somebody has asked.
+    pub(crate) user_namespaces: OnceLock<bool>,
     pub(crate) images: ImageStore,
     pub(crate) networks: Arc<Networks>,
     pub(crate) journal: Journal,
@@ -85,6 +87,18 @@ impl Core {
             Ok(Ok(_)) => Ok(()),
             _ => Err(OpError::Unavailable { what: "a supervisor" }),
         }
+    }
+
+    /// Whether the kernel makes user namespaces and maps the ids of mounts where containers lie. Tried once.
+    pub(crate) fn has_user_namespaces(&self) -> bool {
+        *self.user_namespaces.get_or_init(|| {
+            let tried = podwire_linux::namespaces::try_mapped_mount(&self.settings.data_dir);
+            if let Err(error) = &tried {
+                let error: &dyn std::error::Error = error;
+                tracing::warn!(error, "pods cannot have user namespaces of their own here");
+            }
+            tried.is_ok()
+        })
     }
 
     /// The folder of one sandbox's pins and files.

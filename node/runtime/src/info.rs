@@ -17,7 +17,8 @@ pub(crate) fn status(core: &Core, verbose: bool) -> cri::StatusResponse {
     let ready =
         |kind: &str| cri::RuntimeCondition { r#type: kind.to_owned(), status: true, ..Default::default() };
     let network = network_condition(core.networks.status().err().as_ref());
-    let features = cri::RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces: true };
+    let user_namespaces = core.has_user_namespaces();
+    let features = cri::RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces };
     let handler = |name: &str| cri::RuntimeHandler { name: name.to_owned(), features: Some(features) };
     let info = if verbose {
         let settings = &core.settings;

@@ -26,6 +26,7 @@ fn sandbox(id: &str, attempt: u32, ready: bool) -> Sandbox {
         created_at: i64::from(attempt) + 1,
         ips: vec!["10.0.0.1".into()],
         host_network: Some(false),
+        users: None,
     }
 }
 

@@ -39,6 +39,7 @@ fn observed(containers: Vec<Container>) -> Observed {
         created_at: 1,
         ips: vec!["10.0.0.1".into(), "fd00::1".into()],
         host_network: Some(false),
+        users: None,
     });
     for container in containers {
         observed.merge_container(container);

@@ -10,3 +10,4 @@ mod runtime;
 mod server;
 mod sources;
 mod statics;
+mod users;

@@ -56,6 +56,8 @@ pub(crate) struct World {
     /// The event stream opens with its first event, as a server written in Go does it.
     pub(crate) late_events: bool,
     pub(crate) exec_url: String,
+    /// Whether it says that it makes user namespaces.
+    pub(crate) user_namespaces: bool,
 }
 
 #[derive(Clone)]
@@ -235,8 +237,13 @@ impl RuntimeService for Fake {
         let condition =
             |name: &str| cri::RuntimeCondition { r#type: name.into(), status: true, ..Default::default() };
         let conditions = vec![condition("RuntimeReady"), condition("NetworkReady")];
+        let features = cri::RuntimeHandlerFeatures {
+            user_namespaces: self.world.lock().unwrap().user_namespaces,
+            ..Default::default()
+        };
         Ok(Response::new(cri::StatusResponse {
             status: Some(cri::RuntimeStatus { conditions }),
+            runtime_handlers: vec![cri::RuntimeHandler { name: String::new(), features: Some(features) }],
             ..Default::default()
         }))
     }
