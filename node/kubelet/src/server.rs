@@ -126,7 +126,7 @@ async fn route(node: Arc<Node>, request: Request<Incoming>) -> Result<Response<B
         ["stats", "summary"] if get => Ok(json(&metrics::summary(&node).await?)),
         ["containerLogs", namespace, pod, container] if get => {
             let known = find(&node, namespace, pod)?;
-            logs::serve(&node, &known, container, &query(&request))
+            logs::serve(&node, &known, container, &query(&request)).await
         }
         ["exec", namespace, pod, rest @ ..] => {
             let (known, container) = target(&node, namespace, pod, rest)?;

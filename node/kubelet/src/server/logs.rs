@@ -1,12 +1,14 @@
 //! Container logs over HTTP: selected, cut, and followed while the container runs.
 //!
-//! Tasks: one per request; it ends when the client goes, the limit is reached, or the container is done.
+//! Tasks: one per request; it ends when the client goes, the limit is reached, or the container is done. Files are read
+//! on threads that may block. A log's folder may be open to others: no link is followed, only a regular file is read, and
+//! of a line without an end no more is kept than a runtime would write.
 
 use std::{
     convert::Infallible,
     fs::File,
     io::{self, Read, Seek, SeekFrom},
-    os::unix::fs::MetadataExt,
+    os::{fd::AsRawFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -19,6 +21,7 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use inotify::{EventStream, Inotify, WatchMask};
 use jiff::Timestamp;
+use podwire_linux::beneath;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -29,9 +32,12 @@ use crate::{
     paths,
     spec::{self, PodRef},
     status,
+    volumes::plain,
 };
 
-const CHUNK: usize = 32 * 1024;
+const CHUNK: usize = 64 * 1024;
+/// Runtimes cut lines at 16 KiB; whatever is longer was not written by one.
+const LINE_LIMIT: usize = 1 << 20;
 /// A follower looks by itself this often, should a notice be lost.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -75,17 +81,20 @@ impl Options {
 }
 
 /// Answers with the container's log.
-pub(super) fn serve(
+pub(super) async fn serve(
     node: &Arc<Node>,
     known: &Known,
     container: &str,
     query: &Query,
 ) -> Result<Response<Body>, Refusal> {
     let options = Options::read(query, crate::clock::now())?;
-    let path = locate(node, known, container, options.previous)?;
+    let log = locate(node, known, container, options.previous)?;
     // Where to begin is settled before the client hears anything, so that it misses nothing written after.
-    let opened = Opened::at(path, &options)
-        .map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, format!("open the log: {error}")))?;
+    let wish = options.clone();
+    let opened = blocking(move || Opened::at(log, &wish)).await.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Refusal::not_found(format!("log file of \"{container}\" not found")),
+        _ => Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, format!("open the log: {error}")),
+    })?;
     let (sender, receiver) = mpsc::channel::<Result<Frame<Bytes>, Infallible>>(4);
     let (node, name, uid) = (node.clone(), container.to_owned(), spec::uid(&known.pod).to_owned());
     node.tasks.clone().spawn(async move {
@@ -104,7 +113,7 @@ pub(super) fn serve(
 }
 
 /// The log file that is meant.
-fn locate(node: &Node, known: &Known, container: &str, previous: bool) -> Result<PathBuf, Refusal> {
+fn locate(node: &Node, known: &Known, container: &str, previous: bool) -> Result<Log, Refusal> {
     let reference = PodRef::of(&known.pod);
     let pod = &reference.name;
     if spec::find_container(&known.pod, container).is_none() {
@@ -142,12 +151,26 @@ fn locate(node: &Node, known: &Known, container: &str, previous: bool) -> Result
             "previous terminated container \"{container}\" in pod \"{pod}\" not found"
         ))
     })?;
-    let path =
-        paths::pod_logs(&node.config.log_dir, &reference).join(paths::container_log(container, attempt));
-    if path.exists() {
-        Ok(path)
-    } else {
-        Err(Refusal::not_found(format!("log file of \"{container}\" not found")))
+    let below = paths::pod_logs(Path::new(""), &reference).join(paths::container_log(container, attempt));
+    Ok(Log { folder: node.config.log_dir.clone(), below })
+}
+
+/// Runs something that may block where it holds nobody up.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+}
+
+/// A log by its folder, which is ours, and its path below, which is not trusted.
+#[derive(Clone, Debug)]
+struct Log {
+    folder: PathBuf,
+    below: PathBuf,
+}
+
+impl Log {
+    fn open(&self) -> io::Result<File> {
+        let folder = beneath::folder(&self.folder).map_err(plain)?;
+        beneath::open(folder, &self.below).map_err(plain)
     }
 }
 
@@ -173,38 +196,42 @@ type Sender = mpsc::Sender<Result<Frame<Bytes>, Infallible>>;
 
 /// A log file at the place where reading begins.
 struct Opened {
-    path: PathBuf,
+    log: Log,
     file: File,
     notices: Option<Notices>,
 }
 
 impl Opened {
-    fn at(path: PathBuf, options: &Options) -> io::Result<Opened> {
-        let mut file = File::open(&path)?;
+    fn at(log: Log, options: &Options) -> io::Result<Opened> {
+        let mut file = log.open()?;
         if let Some(lines) = options.tail {
             let start = tail_offset(&mut file, lines)?;
             file.seek(SeekFrom::Start(start))?;
         }
-        let notices = if options.follow { Some(Notices::of(&path)?) } else { None };
-        Ok(Opened { path, file, notices })
+        let notices = if options.follow { Some(Notices::of(&log)?) } else { None };
+        Ok(Opened { log, file, notices })
     }
 }
 
 async fn copy(opened: Opened, options: &Options, alive: &Alive, out: &Sender) -> io::Result<()> {
-    let Opened { path, mut file, mut notices } = opened;
-    let mut picker = Picker { options: options.clone(), left: options.limit, rest: BytesMut::new() };
+    let Opened { log, mut file, mut notices } = opened;
+    let mut picker = Picker::new(options.clone());
     let mut changes = alive.node.changes.subscribe();
     loop {
         // Asked before reading, so that what was written before the end is not missed.
         let writing = alive.now();
-        if !drain(&mut file, &mut picker, out).await? {
-            return Ok(());
+        match drain(file, &mut picker, out).await? {
+            Some(same) => file = same,
+            None => return Ok(()),
         }
         let Some(notices) = &mut notices else {
             picker.finish(out).await;
             return Ok(());
         };
-        if let Some(next) = rotated(&file, &path)? {
+        let wanted = log.clone();
+        let (held, next) = blocking(move || rotated(&file, &wanted).map(|next| (file, next))).await?;
+        file = held;
+        if let Some(next) = next {
             file = next;
             continue;
         }
@@ -222,9 +249,9 @@ async fn copy(opened: Opened, options: &Options, alive: &Alive, out: &Sender) ->
 }
 
 /// The file now at the path, if it is another one than the open one.
-fn rotated(open: &File, path: &Path) -> io::Result<Option<File>> {
+fn rotated(open: &File, log: &Log) -> io::Result<Option<File>> {
     let held = open.metadata()?;
-    match File::open(path) {
+    match log.open() {
         Ok(file) => {
             let now = file.metadata()?;
             Ok((now.ino() != held.ino() || now.dev() != held.dev()).then_some(file))
@@ -235,20 +262,25 @@ fn rotated(open: &File, path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Sends what is in the file now; false when nothing more is wanted.
-async fn drain(file: &mut File, picker: &mut Picker, out: &Sender) -> io::Result<bool> {
+/// Sends what is in the file now and gives it back; nothing when no more is wanted.
+async fn drain(mut file: File, picker: &mut Picker, out: &Sender) -> io::Result<Option<File>> {
     let mut chunk = vec![0; CHUNK];
     loop {
-        let count = file.read(&mut chunk)?;
+        let count;
+        (file, chunk, count) = blocking(move || {
+            let count = file.read(&mut chunk)?;
+            Ok((file, chunk, count))
+        })
+        .await?;
         if count == 0 {
-            return Ok(true);
+            return Ok(Some(file));
         }
         let picked = picker.take(&chunk[..count]);
         if !picked.is_empty() && out.send(Ok(Frame::data(picked))).await.is_err() {
-            return Ok(false);
+            return Ok(None);
         }
         if picker.left == Some(0) {
-            return Ok(false);
+            return Ok(None);
         }
     }
 }
@@ -258,15 +290,32 @@ struct Picker {
     options: Options,
     left: Option<u64>,
     rest: BytesMut,
+    /// The line that goes on is too long to be a record: it is left out to its end.
+    skipping: bool,
 }
 
 impl Picker {
+    fn new(options: Options) -> Picker {
+        Picker { left: options.limit, options, rest: BytesMut::new(), skipping: false }
+    }
+
     fn take(&mut self, bytes: &[u8]) -> Bytes {
-        self.rest.extend_from_slice(bytes);
         let mut out = BytesMut::new();
-        while let Some(end) = self.rest.iter().position(|b| *b == b'\n') {
-            let line = self.rest.split_to(end + 1);
-            self.line(&line[..end], &mut out);
+        for piece in bytes.split_inclusive(|b| *b == b'\n') {
+            let ends = piece.ends_with(b"\n");
+            if !self.skipping {
+                self.rest.extend_from_slice(if ends { &piece[..piece.len() - 1] } else { piece });
+            }
+            if self.rest.len() > LINE_LIMIT {
+                self.skipping = true;
+                self.rest.clear();
+            }
+            if ends {
+                let line = self.rest.split();
+                if !std::mem::take(&mut self.skipping) {
+                    self.line(&line, &mut out);
+                }
+            }
         }
         if let Some(left) = &mut self.left {
             out.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
@@ -339,10 +388,13 @@ struct Notices {
 }
 
 impl Notices {
-    fn of(path: &Path) -> io::Result<Notices> {
+    fn of(log: &Log) -> io::Result<Notices> {
         let inotify = Inotify::init()?;
-        let folder = path.parent().unwrap_or(path);
-        inotify.watches().add(folder, WatchMask::MODIFY | WatchMask::CREATE | WatchMask::MOVED_TO)?;
+        let folder = beneath::folder(&log.folder).map_err(plain)?;
+        let parent = log.below.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let folder = beneath::subfolder(folder, parent.unwrap_or(Path::new("."))).map_err(plain)?;
+        let held = format!("/proc/self/fd/{}", folder.as_raw_fd());
+        inotify.watches().add(held, WatchMask::MODIFY | WatchMask::CREATE | WatchMask::MOVED_TO)?;
         Ok(Notices { inner: inotify.into_event_stream([0; 4096])? })
     }
 

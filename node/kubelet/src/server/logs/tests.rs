@@ -5,7 +5,7 @@ use std::io::Write;
 use super::*;
 
 fn picker(options: Options) -> Picker {
-    Picker { left: options.limit, options, rest: BytesMut::new() }
+    Picker::new(options)
 }
 
 const LOG: &[u8] =
@@ -53,14 +53,45 @@ fn the_tail_begins_at_the_right_line() {
 async fn a_write_and_a_rotation_are_noticed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("0.log");
+    let log = Log { folder: dir.path().to_owned(), below: PathBuf::from("0.log") };
     let mut writer = File::create(&path).unwrap();
-    let mut notices = Notices::of(&path).unwrap();
+    let mut notices = Notices::of(&log).unwrap();
     writer.write_all(b"x").unwrap();
     tokio::time::timeout(Duration::from_secs(5), notices.next()).await.unwrap().unwrap();
     let open = File::open(&path).unwrap();
-    assert!(rotated(&open, &path).unwrap().is_none());
+    assert!(rotated(&open, &log).unwrap().is_none());
     std::fs::rename(&path, dir.path().join("0.log.1")).unwrap();
-    assert!(rotated(&open, &path).unwrap().is_none(), "in the middle of a rotation nothing is lost");
+    assert!(rotated(&open, &log).unwrap().is_none(), "in the middle of a rotation nothing is lost");
     File::create(&path).unwrap();
-    assert!(rotated(&open, &path).unwrap().is_some());
+    assert!(rotated(&open, &log).unwrap().is_some());
+}
+
+#[test]
+fn a_line_without_an_end_is_not_kept() {
+    let mut picker = picker(Options::default());
+    for _ in 0..100 {
+        assert!(picker.take(&[b'x'; CHUNK]).is_empty());
+        assert!(picker.rest.len() <= LINE_LIMIT);
+    }
+    assert_eq!(&picker.take(b"the end\nt stdout F next\n")[..], b"next\n");
+}
+
+#[tokio::test]
+async fn only_a_regular_file_at_its_place_is_a_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("secret");
+    std::fs::write(&secret, LOG).unwrap();
+    let folder = dir.path().join("logs");
+    std::fs::create_dir_all(folder.join("pod/app")).unwrap();
+    let log = |name: &str| Log { folder: folder.clone(), below: PathBuf::from(name) };
+    std::os::unix::fs::symlink(&secret, folder.join("pod/app/0.log")).unwrap();
+    std::os::unix::fs::symlink(dir.path(), folder.join("way")).unwrap();
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+    rustix::fs::mknodat(rustix::fs::CWD, folder.join("fifo"), kind, mode, 0).unwrap();
+    for name in ["pod/app/0.log", "way/secret", "fifo", "../secret"] {
+        assert!(Opened::at(log(name), &Options::default()).is_err(), "{name}");
+    }
+    std::fs::write(folder.join("pod/app/1.log"), LOG).unwrap();
+    let follow = Options { follow: true, ..Default::default() };
+    assert!(Opened::at(log("pod/app/1.log"), &follow).is_ok());
 }
