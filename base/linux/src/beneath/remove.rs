@@ -22,7 +22,7 @@ const ROUNDS: usize = 64;
 /// Removes what has this name in `folder`, with everything in it. That it is not there is no error.
 pub fn remove(folder: impl AsFd, name: &CStr) -> io::Result<()> {
     let folder = folder.as_fd();
-    match unlink(&folder, name) {
+    match unlink(folder, name) {
         Ok(()) => return Ok(()),
         Err(Errno::NOENT) => return Ok(()),
         Err(Errno::ISDIR) => {}
@@ -33,10 +33,10 @@ pub fn remove(folder: impl AsFd, name: &CStr) -> io::Result<()> {
             Ok(()) | Err(Errno::NOENT) => return Ok(()),
             Err(Errno::NOTEMPTY | Errno::EXIST) => {}
             // Somebody has put something else there.
-            Err(Errno::NOTDIR) => unlink(&folder, name)?,
+            Err(Errno::NOTDIR) => unlink(folder, name)?,
             Err(error) => return Err(error.into()),
         }
-        match open(&folder, name) {
+        match open(folder, name) {
             Ok(top) => Emptying { top, serial: 0, moved: Vec::new() }.run()?,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(error) => return Err(error.into()),
