@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::claims::Claims;
 use crate::node::{NodeFacts, NodeInfo};
 use crate::pod::PodInfo;
 use crate::selector::Labels;
@@ -14,9 +15,16 @@ pub(crate) enum Change {
     NodeAllocatable,
     NodeLabels,
     NodeTaints,
+    NodeGone,
     PodGone,
     PodPlaced,
+    /// A placed pod carries other labels.
+    PodLabels,
+    /// A placed pod asks for less than before.
+    PodShrunk,
     Namespaces,
+    /// A volume claim came, went or changed.
+    Claims,
 }
 
 /// The cluster as the scheduler believes it to be.
@@ -28,6 +36,7 @@ pub(crate) struct Cache {
     /// Pods whose node was chosen here and not yet confirmed.
     assumed: HashSet<Arc<str>>,
     namespaces: HashMap<String, Labels>,
+    claims: Claims,
     /// How many nodes have an image name.
     image_spread: HashMap<String, usize>,
     /// Pods for which room is being made on a node.
@@ -149,20 +158,21 @@ impl Cache {
         }
     }
 
-    /// Forgets a node; its pods are forgotten when they go.
-    pub(crate) fn remove_node(&mut self, name: &str) {
-        let Some(node) = self.nodes.get_mut(name) else { return };
+    /// Forgets a node; its pods are forgotten when they go. Says whether there was one.
+    pub(crate) fn remove_node(&mut self, name: &str) -> bool {
+        let Some(node) = self.nodes.get_mut(name) else { return false };
         let old = node.facts.take();
         if node.pods.is_empty() {
             self.nodes.remove(name);
         }
         self.count_images(old.iter().flat_map(|old| old.images.keys()), Vec::new());
+        old.is_some()
     }
 
-    /// Forgets every node that is not in `names`.
-    pub(crate) fn retain_nodes(&mut self, names: &HashSet<String>) {
+    /// Forgets every node that is not in `names`; says whether there was one.
+    pub(crate) fn retain_nodes(&mut self, names: &HashSet<String>) -> bool {
         let gone: Vec<_> = self.nodes.keys().filter(|name| !names.contains(*name)).cloned().collect();
-        gone.iter().for_each(|name| self.remove_node(name));
+        gone.iter().filter(|name| self.remove_node(name)).count() > 0
     }
 
     /// Counts a pod on a node before the API confirms it.
@@ -179,19 +189,33 @@ impl Cache {
         }
     }
 
-    /// Counts a pod that the API says is on a node; says whether that is news.
-    pub(crate) fn confirm(&mut self, pod: PodInfo) -> bool {
-        let was_assumed = self.assumed.remove(&pod.uid);
-        let known = was_assumed || self.places.contains_key(&pod.uid);
+    /// Counts a pod that the API says is on a node; says what changed for waiting pods.
+    pub(crate) fn confirm(&mut self, pod: PodInfo) -> Vec<Change> {
+        self.assumed.remove(&pod.uid);
+        let changes = match self.placed(&pod.uid) {
+            None => vec![Change::PodPlaced],
+            Some(old) if old.node != pod.node => vec![Change::PodGone, Change::PodPlaced],
+            Some(old) => [
+                (Change::PodLabels, old.labels != pod.labels),
+                (Change::PodShrunk, pod.requests.is_less_than(&old.requests)),
+            ]
+            .into_iter()
+            .filter_map(|(change, happened)| happened.then_some(change))
+            .collect(),
+        };
         self.place(pod);
-        !known
+        changes
     }
 
-    /// Forgets a pod that is gone or finished; says whether it had counted.
+    fn placed(&self, uid: &str) -> Option<&Arc<PodInfo>> {
+        self.nodes.get(self.places.get(uid)?)?.pods.get(uid)
+    }
+
+    /// Forgets a pod that is gone or finished; says whether it had counted, or room was promised to it.
     pub(crate) fn remove_pod(&mut self, uid: &str) -> bool {
         self.assumed.remove(uid);
-        self.nominated.remove(uid);
-        self.unplace(uid)
+        let promised = self.nominated.remove(uid).is_some();
+        self.unplace(uid) || promised
     }
 
     /// The pods counted, for comparison with a fresh list.
@@ -225,6 +249,16 @@ impl Cache {
         self.namespaces.insert(name.to_owned(), labels.clone()).is_none_or(|old| old != labels)
     }
 
+    /// The volume claims.
+    pub(crate) fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// The volume claims, to be brought up to date.
+    pub(crate) fn claims_mut(&mut self) -> &mut Claims {
+        &mut self.claims
+    }
+
     /// Forgets a namespace.
     pub(crate) fn remove_namespace(&mut self, name: &str) {
         self.namespaces.remove(name);
@@ -248,7 +282,7 @@ mod tests {
         cache.forget(&pod.uid);
         assert_eq!(cache.node("n1").unwrap().0.requested.milli_cpu, 0);
         cache.assume(&pod, "n1");
-        assert!(!cache.confirm(PodInfo { node: Some("n1".into()), ..pod.clone() }), "no news");
+        assert_eq!(cache.confirm(PodInfo { node: Some("n1".into()), ..pod.clone() }), [], "no news");
         cache.forget(&pod.uid);
         assert_eq!(cache.node("n1").unwrap().0.requested.milli_cpu, 1000, "a confirmed pod stays");
         assert!(cache.remove_pod(&pod.uid));
@@ -265,10 +299,34 @@ mod tests {
     }
 
     #[test]
+    fn a_placed_pod_says_what_changed_for_those_that_wait() {
+        let placed = |labels, cpu: &str| {
+            let containers = json!([{"name": "c", "resources": {"requests": {"cpu": cpu}}}]);
+            pod(json!({"metadata": {"labels": labels}, "spec": {"nodeName": "n1", "containers": containers}}))
+        };
+        let mut cache = Cache::default();
+        cache.set_node("n1", node(json!({})));
+        assert_eq!(cache.confirm(placed(json!({}), "2")), [Change::PodPlaced]);
+        assert_eq!(cache.confirm(placed(json!({"app": "web"}), "2")), [Change::PodLabels]);
+        assert_eq!(cache.confirm(placed(json!({"app": "web"}), "1")), [Change::PodShrunk]);
+        assert_eq!(cache.confirm(placed(json!({"app": "web"}), "3")), [], "growth makes no room");
+        assert!(cache.remove_node("n1"));
+        assert!(!cache.remove_node("n1"), "a node goes once");
+    }
+
+    #[test]
+    fn room_promised_to_a_pod_that_goes_is_news() {
+        let mut cache = Cache::default();
+        cache.nominate(Arc::new(pod(json!({}))), "n1");
+        assert!(cache.remove_pod("p"));
+        assert!(!cache.remove_pod("p"));
+    }
+
+    #[test]
     fn pods_of_an_unknown_node_wait_for_it_without_making_it_a_candidate() {
         let mut cache = Cache::default();
         let pod = pod(json!({"spec": {"nodeName": "ghost", "containers": []}}));
-        assert!(cache.confirm(pod.clone()));
+        assert_eq!(cache.confirm(pod.clone()), [Change::PodPlaced]);
         assert_eq!(cache.nodes().count(), 0);
         cache.remove_pod(&pod.uid);
         assert!(cache.nodes.is_empty());

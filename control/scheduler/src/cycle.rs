@@ -27,12 +27,14 @@ pub(crate) struct Diagnosis {
     pub(crate) nodes: usize,
     /// Each node's objection.
     pub(crate) rejections: BTreeMap<String, Rejection>,
+    /// What the pod lacks wherever it may run; no node was asked then.
+    pub(crate) everywhere: Option<Rejection>,
 }
 
 impl Diagnosis {
     /// The filters that objected anywhere.
     pub(crate) fn plugins(&self) -> BTreeSet<Plugin> {
-        self.rejections.values().map(|rejection| rejection.plugin).collect()
+        self.rejections.values().chain(&self.everywhere).map(|rejection| rejection.plugin).collect()
     }
 
     /// Kubernetes' sentence about it; `aftermath` says what preemption came to.
@@ -41,7 +43,12 @@ impl Diagnosis {
             return "no nodes available to schedule pods".to_owned();
         }
         let reasons = self.rejections.values().flat_map(|rejection| &rejection.reasons);
-        let mut text = availability(self.nodes, reasons.map(String::as_str));
+        let mut text = match &self.everywhere {
+            Some(rejection) => {
+                format!("0/{} nodes are available: {}.", self.nodes, rejection.reasons.join(", "))
+            }
+            None => availability(self.nodes, reasons.map(String::as_str)),
+        };
         if !aftermath.is_empty() {
             text.push(' ');
             text.push_str(aftermath);
@@ -83,8 +90,12 @@ fn enough(nodes: usize) -> usize {
 /// breaks ties between equally good ones.
 pub(crate) fn decide(pod: &PodInfo, cache: &Cache, turn: u64) -> Decision {
     let nodes: Vec<_> = cache.nodes().collect();
-    let mut diagnosis = Diagnosis { nodes: nodes.len(), rejections: BTreeMap::new() };
+    let mut diagnosis = Diagnosis { nodes: nodes.len(), ..Diagnosis::default() };
     if nodes.is_empty() {
+        return Decision::None(diagnosis);
+    }
+    diagnosis.everywhere = cache.claims().objection(pod);
+    if diagnosis.everywhere.is_some() {
         return Decision::None(diagnosis);
     }
     let prepared = Prepared::new(pod, cache.view());
@@ -185,6 +196,20 @@ mod tests {
             diagnosis.message(""),
             "0/3 nodes are available: 1 Insufficient memory, 1 node(s) were unschedulable, 2 Insufficient cpu."
         );
+    }
+
+    #[test]
+    fn a_pod_with_claims_waits_whatever_the_nodes_are() {
+        let mut cache = Cache::default();
+        cache.set_node("n1", node(json!({})));
+        let claimant =
+            json!({"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}});
+        let Decision::None(diagnosis) = decide(&pod(claimant), &cache, 0) else { panic!("it has no volume") };
+        assert_eq!(
+            diagnosis.message("preemption: no."),
+            "0/1 nodes are available: persistentvolumeclaim \"data\" not found. preemption: no."
+        );
+        assert_eq!(diagnosis.plugins(), BTreeSet::from([Plugin::VolumeBinding]));
     }
 
     #[test]

@@ -38,6 +38,10 @@ pub(crate) enum Plugin {
     NodeResourcesFit,
     PodTopologySpread,
     InterPodAffinity,
+    /// Asked once per pod, not per node.
+    VolumeBinding,
+    /// Asked once per pod, not per node.
+    DynamicResources,
 }
 
 /// The order in which filters are asked.
@@ -60,13 +64,25 @@ impl Plugin {
             Self::NodeUnschedulable | Self::TaintToleration => &[Change::NodeTaints],
             Self::NodeAffinity => &[Change::NodeLabels],
             Self::NodePorts => &[Change::PodGone],
-            Self::NodeResourcesFit => &[Change::NodeAllocatable, Change::PodGone],
-            Self::PodTopologySpread => {
-                &[Change::NodeLabels, Change::NodeTaints, Change::PodGone, Change::PodPlaced]
-            }
-            Self::InterPodAffinity => {
-                &[Change::NodeLabels, Change::PodGone, Change::PodPlaced, Change::Namespaces]
-            }
+            Self::NodeResourcesFit => &[Change::NodeAllocatable, Change::PodGone, Change::PodShrunk],
+            Self::PodTopologySpread => &[
+                Change::NodeLabels,
+                Change::NodeTaints,
+                Change::NodeGone,
+                Change::PodGone,
+                Change::PodPlaced,
+                Change::PodLabels,
+            ],
+            Self::InterPodAffinity => &[
+                Change::NodeLabels,
+                Change::PodGone,
+                Change::PodPlaced,
+                Change::PodLabels,
+                Change::Namespaces,
+            ],
+            // No node can cure these.
+            Self::VolumeBinding => return change == Change::Claims,
+            Self::DynamicResources => return false,
         };
         change == Change::NodeAdded || interesting.contains(&change)
     }
@@ -112,6 +128,7 @@ impl<'a> Prepared<'a> {
             Plugin::NodeResourcesFit => insufficient(pod, node, facts),
             Plugin::PodTopologySpread => self.spread.objection(pod, facts),
             Plugin::InterPodAffinity => self.neighbours.objection(pod, facts),
+            Plugin::VolumeBinding | Plugin::DynamicResources => None,
         }
     }
 }
@@ -257,6 +274,11 @@ mod tests {
     #[test]
     fn each_filter_waits_for_what_can_change_its_mind() {
         assert!(Plugin::NodeResourcesFit.cares_about(Change::PodGone));
+        assert!(Plugin::NodeResourcesFit.cares_about(Change::PodShrunk));
+        assert!(Plugin::InterPodAffinity.cares_about(Change::PodLabels));
+        assert!(Plugin::PodTopologySpread.cares_about(Change::PodLabels));
+        assert!(!Plugin::NodeResourcesFit.cares_about(Change::PodLabels));
+        assert!(Plugin::VolumeBinding.cares_about(Change::Claims));
         assert!(!Plugin::NodeAffinity.cares_about(Change::PodGone));
         assert!(ORDER.into_iter().all(|plugin| plugin.cares_about(Change::NodeAdded)));
     }

@@ -29,6 +29,14 @@ impl HostPort {
     }
 }
 
+/// A volume claim that a pod needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct VolumeClaim {
+    pub(crate) name: String,
+    /// Whether a controller makes it for this pod.
+    pub(crate) ephemeral: bool,
+}
+
 /// How pods with some labels must be spread over the values of a node label.
 #[derive(Debug, Clone)]
 pub(crate) struct Spread {
@@ -100,6 +108,10 @@ pub(crate) struct PodInfo {
     pub(crate) far: Vec<PodTerm>,
     pub(crate) near_preferred: Vec<PodTerm>,
     pub(crate) far_preferred: Vec<PodTerm>,
+    /// Volume claims it names, and those that are made for it alone.
+    pub(crate) volume_claims: Vec<VolumeClaim>,
+    /// Names of its entries in `resourceClaims`.
+    pub(crate) resource_claims: Vec<String>,
     /// Reason and message of a false `PodScheduled` condition.
     pub(crate) reported: Option<(String, String)>,
 }
@@ -154,6 +166,8 @@ impl PodInfo {
             far: terms.far,
             near_preferred: terms.near_preferred,
             far_preferred: terms.far_preferred,
+            volume_claims: volume_claims(spec, meta.name.as_deref().unwrap_or_default()),
+            resource_claims: spec.resource_claims.iter().flatten().map(|claim| claim.name.clone()).collect(),
             reported: reported(pod),
             namespace,
             labels,
@@ -164,6 +178,18 @@ impl PodInfo {
     pub(crate) fn reference(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
+}
+
+/// The claims that the pod's volumes stand on.
+fn volume_claims(spec: &PodSpec, pod: &str) -> Vec<VolumeClaim> {
+    let volumes = spec.volumes.iter().flatten();
+    volumes
+        .filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+            (Some(claim), _) => Some(VolumeClaim { name: claim.claim_name.clone(), ephemeral: false }),
+            (None, Some(_)) => Some(VolumeClaim { name: format!("{pod}-{}", volume.name), ephemeral: true }),
+            (None, None) => None,
+        })
+        .collect()
 }
 
 fn reported(pod: &Pod) -> Option<(String, String)> {

@@ -31,7 +31,10 @@ pub(crate) fn preempt(pod: &PodInfo, cache: &Cache, diagnosis: &Diagnosis) -> Pr
     let mut best: Option<(Cost, &NodeInfo, Vec<Arc<PodInfo>>)> = None;
     let mut reasons = Vec::new();
     for (node, facts) in cache.nodes() {
-        let Some(rejection) = diagnosis.rejections.get(&node.name) else { continue };
+        let Some(rejection) = diagnosis.everywhere.as_ref().or_else(|| diagnosis.rejections.get(&node.name))
+        else {
+            continue;
+        };
         if !rejection.resolvable {
             reasons.push("Preemption is not helpful for scheduling".to_owned());
             continue;

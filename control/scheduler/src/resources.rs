@@ -55,6 +55,14 @@ impl Resources {
         self.combine(other, i64::max);
     }
 
+    /// Whether this amount has less of some resource than `other`.
+    pub(crate) fn is_less_than(&self, other: &Self) -> bool {
+        self.milli_cpu < other.milli_cpu
+            || self.memory < other.memory
+            || self.ephemeral_storage < other.ephemeral_storage
+            || other.scalar.iter().any(|(name, amount)| self.scalar.get(name).is_none_or(|own| own < amount))
+    }
+
     fn combine(&mut self, other: &Self, with: fn(i64, i64) -> i64) {
         self.milli_cpu = with(self.milli_cpu, other.milli_cpu);
         self.memory = with(self.memory, other.memory);

@@ -3,17 +3,17 @@
 //! The task owns cache and queue. It spawns one task per binding (at most `BINDINGS` at once) and per
 //! written condition or event, all into one `JoinSet` that it awaits before it returns.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -81,12 +81,14 @@ struct State {
     queue: Queue,
     recorder: Recorder,
     writes: JoinSet<Done>,
-    bindings: usize,
+    /// Whom each binding under way is for, by its task.
+    bindings: HashMap<Id, Arc<str>>,
     turn: u64,
     begun: Instant,
     /// What the lists under way have named so far.
     listed_pods: HashSet<String>,
     listed_nodes: HashSet<String>,
+    listed_claims: HashSet<(String, String)>,
     unsynced: HashSet<&'static str>,
 }
 
@@ -97,17 +99,19 @@ impl Scheduler {
         let live = watcher::Config::default().fields("status.phase!=Succeeded,status.phase!=Failed");
         let mut pods: Watch<Pod> = watcher(Api::all(client.clone()), live).default_backoff().boxed();
         let mut nodes: Watch<Node> = watch_all(client.clone());
-        let mut namespaces: Watch<Namespace> = watch_all(client);
+        let mut namespaces: Watch<Namespace> = watch_all(client.clone());
+        let mut claims: Watch<PersistentVolumeClaim> = watch_all(client);
         let mut state = State::new(self.config);
         loop {
             let wake = state.next_wake();
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => break,
-                Some(done) = state.writes.join_next() => state.done(done),
+                Some(done) = state.writes.join_next_with_id() => state.done(done),
                 Some(event) = nodes.next() => state.node_event(event),
                 Some(event) = pods.next() => state.pod_event(event),
                 Some(event) = namespaces.next() => state.namespace_event(event),
+                Some(event) = claims.next() => state.claim_event(event),
                 () = tokio::time::sleep_until(wake) => {}
             }
             // What has already arrived is taken in before deciding, so that a burst is seen whole.
@@ -144,12 +148,13 @@ impl State {
             cache: Cache::default(),
             queue: Queue::default(),
             writes: JoinSet::new(),
-            bindings: 0,
+            bindings: HashMap::new(),
             turn: 0,
             begun: Instant::now(),
             listed_pods: HashSet::new(),
             listed_nodes: HashSet::new(),
-            unsynced: HashSet::from(["pods", "nodes", "namespaces"]),
+            listed_claims: HashSet::new(),
+            unsynced: HashSet::from(["pods", "nodes", "namespaces", "claims"]),
         }
     }
 
@@ -171,7 +176,7 @@ impl State {
 
     fn synced(&mut self, what: &'static str) {
         if self.unsynced.remove(what) && self.unsynced.is_empty() {
-            tracing::info!("scheduler has seen all pods, nodes and namespaces");
+            tracing::info!("scheduler has seen all pods, nodes, namespaces and volume claims");
         }
     }
 
@@ -182,11 +187,17 @@ impl State {
                 self.listed_nodes.insert(node.name_any());
                 self.node_seen(&node);
             }
-            Ok(watcher::Event::Delete(node)) => self.cache.remove_node(&node.name_any()),
+            Ok(watcher::Event::Delete(node)) => {
+                if self.cache.remove_node(&node.name_any()) {
+                    self.changed(Change::NodeGone);
+                }
+            }
             Ok(watcher::Event::Init) => self.listed_nodes.clear(),
             Ok(watcher::Event::InitDone) => {
                 let listed = std::mem::take(&mut self.listed_nodes);
-                self.cache.retain_nodes(&listed);
+                if self.cache.retain_nodes(&listed) {
+                    self.changed(Change::NodeGone);
+                }
                 self.synced("nodes");
             }
             Err(error) => watch_failed("nodes", &error),
@@ -211,6 +222,34 @@ impl State {
             Ok(watcher::Event::Init) => {}
             Ok(watcher::Event::InitDone) => self.synced("namespaces"),
             Err(error) => watch_failed("namespaces", &error),
+        }
+    }
+
+    fn claim_event(&mut self, event: watcher::Result<watcher::Event<PersistentVolumeClaim>>) {
+        let changed = match event {
+            Ok(watcher::Event::Apply(claim)) => self.cache.claims_mut().set(&claim),
+            Ok(watcher::Event::InitApply(claim)) => {
+                self.listed_claims.insert((claim.namespace().unwrap_or_default(), claim.name_any()));
+                self.cache.claims_mut().set(&claim)
+            }
+            Ok(watcher::Event::Delete(claim)) => self.cache.claims_mut().remove(&claim),
+            Ok(watcher::Event::Init) => {
+                self.listed_claims.clear();
+                false
+            }
+            Ok(watcher::Event::InitDone) => {
+                let listed = std::mem::take(&mut self.listed_claims);
+                let changed = self.cache.claims_mut().retain(&listed);
+                self.synced("claims");
+                changed
+            }
+            Err(error) => {
+                watch_failed("claims", &error);
+                false
+            }
+        };
+        if changed {
+            self.changed(Change::Claims);
         }
     }
 
@@ -245,8 +284,8 @@ impl State {
             self.pod_gone(&pod.uid);
         } else if pod.node.is_some() {
             self.queue.remove(&pod.uid);
-            if self.cache.confirm(pod) {
-                self.changed(Change::PodPlaced);
+            for change in self.cache.confirm(pod) {
+                self.changed(change);
             }
         } else if pod.deleting {
             self.pod_gone(&pod.uid);
@@ -267,7 +306,7 @@ impl State {
         if !self.unsynced.is_empty() {
             return;
         }
-        while self.bindings < BINDINGS
+        while self.bindings.len() < BINDINGS
             && let Some(pod) = self.queue.pop(self.now())
         {
             self.turn += 1;
@@ -287,8 +326,8 @@ impl State {
         let message = format!("Successfully assigned {} to {node}", pod.reference());
         let record = self.recorder.record(&pod, true, "Scheduled", "Binding", &message);
         let client = self.config.client.clone();
-        self.bindings += 1;
-        self.writes.spawn(async move {
+        let uid = pod.uid.clone();
+        let task = self.writes.spawn(async move {
             let error = match report::bind(client.clone(), &pod, &node).await {
                 Ok(()) => {
                     report::write(client, record).await;
@@ -298,35 +337,48 @@ impl State {
             };
             Done::Bound { uid: pod.uid.clone(), error }
         });
+        self.bindings.insert(task.id(), uid);
     }
 
-    fn done(&mut self, done: Result<Done, tokio::task::JoinError>) {
+    fn done(&mut self, done: Result<(Id, Done), tokio::task::JoinError>) {
         let (uid, error) = match done {
-            Ok(Done::Bound { uid, error }) => (uid, error),
-            Ok(Done::Written) => return,
+            Ok((id, Done::Bound { uid, error })) => {
+                self.bindings.remove(&id);
+                (uid, error)
+            }
+            Ok((_, Done::Written)) => return,
             Err(error) => {
                 tracing::error!(%error, "a write of the scheduler panicked");
+                if let Some(uid) = self.bindings.remove(&error.id()) {
+                    self.not_bound(&uid);
+                }
                 return;
             }
         };
-        self.bindings -= 1;
         let Some(error) = error else {
             self.queue.remove(&uid);
             return;
         };
-        self.cache.forget(&uid);
-        self.changed(Change::PodGone);
         match *error {
             // Deleted, or bound by someone else: the watch will say so.
             kube::Error::Api(status) if status.code == 404 => {
                 self.queue.remove(&uid);
+                self.cache.forget(&uid);
+                self.changed(Change::PodGone);
             }
             error => {
                 tracing::warn!(uid = &*uid, %error, "pod not bound; will retry");
-                let now = self.now();
-                self.queue.failed(&uid, now);
+                self.not_bound(&uid);
             }
         }
+    }
+
+    /// A binding came to nothing: its room is free again, and the pod is tried again after a while.
+    fn not_bound(&mut self, uid: &str) {
+        self.cache.forget(uid);
+        self.changed(Change::PodGone);
+        let now = self.now();
+        self.queue.failed(uid, now);
     }
 
     /// No node fits: makes room if that is possible, and says so.
@@ -385,4 +437,32 @@ impl State {
 
 fn watch_failed(what: &str, error: &watcher::Error) {
     tracing::warn!(what, %error, "watch interrupted; it is taken up again");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{node, pod};
+
+    #[tokio::test]
+    async fn a_binding_that_panics_gives_its_slot_and_its_room_back() {
+        let broken = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            panic!("a bug in a client");
+            #[allow(unreachable_code, reason = "the service needs a type")]
+            Ok::<http::Response<kube::client::Body>, std::io::Error>(http::Response::new(
+                kube::client::Body::empty(),
+            ))
+        });
+        let mut state = State::new(Config::new(Client::new(broken, "default")));
+        state.unsynced.clear();
+        state.cache.set_node("n1", node(json!({})));
+        state.queue.offer(pod(json!({})), 0);
+        state.decide_all();
+        assert_eq!((state.bindings.len(), state.cache.is_placed("p")), (1, true));
+        let done = state.writes.join_next_with_id().await.unwrap();
+        assert!(done.is_err(), "it panicked");
+        state.done(done);
+        assert_eq!((state.bindings.len(), state.cache.is_placed("p")), (0, false));
+        assert!(state.queue.pop(state.now() + 1_000).is_some(), "it is tried again");
+    }
 }

@@ -258,3 +258,61 @@ async fn a_burst_is_spread_evenly_and_no_node_is_overcommitted() {
     assert_eq!(per_node.values().copied().collect::<Vec<_>>(), [50, 50, 50, 50], "{per_node:?}");
     cluster.stop().await;
 }
+
+fn refused(pod: &Pod) -> Option<&str> {
+    condition(pod, "PodScheduled").filter(|one| one.status == "False")?.message.as_deref()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_whose_claims_are_not_there_waits_and_says_for_what() {
+    let cluster = Cluster::start().await;
+    cluster.node("n1", "4").await;
+    let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]);
+    cluster.create(pod("volume", json!({"volumes": volumes}))).await;
+    let waiting = cluster.until("volume", |pod| refused(pod).is_some()).await;
+    let message = "0/1 nodes are available: persistentvolumeclaim \"data\" not found. no new claims to deallocate, \
+                   preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
+    assert_eq!(refused(&waiting), Some(message));
+    assert_eq!(condition(&waiting, "PodScheduled").unwrap().reason.as_deref(), Some("Unschedulable"));
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec":
+        {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    let claims: Api<k8s_openapi::api::core::v1::PersistentVolumeClaim> =
+        Api::default_namespaced(cluster.client.clone());
+    claims.create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
+    let honest = "persistentvolumeclaim \"data\": persistent volumes are not supported yet.";
+    let waiting = cluster.until("volume", |pod| refused(pod).is_some_and(|text| text.contains(honest))).await;
+    assert_eq!(node_of(&waiting), None);
+    cluster
+        .create(pod("device", json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "g1"}]})))
+        .await;
+    let waiting = cluster.until("device", |pod| refused(pod).is_some()).await;
+    assert!(refused(&waiting).unwrap().contains("pod resource claim \"gpu\": dynamic resources are not"));
+    assert_eq!(node_of(&waiting), None);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_placed_pod_that_changes_its_labels_or_shrinks_wakes_those_that_wait() {
+    let cluster = Cluster::start().await;
+    cluster.node("n1", "1").await;
+    let labels = Patch::Merge(json!({"metadata": {"labels": {"kubernetes.io/hostname": "n1"}}}));
+    Api::<Node>::all(cluster.client.clone()).patch("n1", &PatchParams::default(), &labels).await.unwrap();
+    cluster.create(cpu("first", "800m")).await;
+    cluster.until("first", |pod| node_of(pod).is_some()).await;
+    let term =
+        json!({"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"});
+    let affinity = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+    cluster.create(pod("beside", json!({"affinity": affinity}))).await;
+    cluster.until("beside", |pod| refused(pod).is_some()).await;
+    cluster.create(cpu("second", "500m")).await;
+    cluster.until("second", |pod| refused(pod).is_some()).await;
+    let relabel = Patch::Merge(json!({"metadata": {"labels": {"app": "web"}}}));
+    cluster.pods().patch("first", &PatchParams::default(), &relabel).await.unwrap();
+    cluster.until("beside", |pod| node_of(pod).is_some()).await;
+    let shrink = Patch::Strategic(
+        json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]}}),
+    );
+    cluster.pods().patch_subresource("resize", "first", &PatchParams::default(), &shrink).await.unwrap();
+    cluster.until("second", |pod| node_of(pod).is_some()).await;
+    cluster.stop().await;
+}
