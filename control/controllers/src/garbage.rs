@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use self::act::{Job, Resource, Resources};
 use self::graph::{Graph, Object, Owner, Place, Waits};
 use crate::Config;
-use crate::watching::interrupted;
+use crate::watching::{caught, interrupted};
 
 /// Objects looked at at the same time.
 const AT_ONCE: usize = 8;
@@ -213,13 +213,15 @@ impl State {
             let Some(job) = self.job(&uid) else { continue };
             self.busy.insert(uid);
             let (client, resources) = (self.client.clone(), self.resources.clone());
-            self.tasks.spawn(async move {
+            let failed = (job.uid.clone(), true);
+            let work = async move {
                 let done = act::act(&client, &resources, &job).await;
                 if let Err(error) = &done {
                     tracing::debug!(name = job.object.place.name, %error, "not collected yet; will retry");
                 }
                 (job.uid, done.is_err())
-            });
+            };
+            self.tasks.spawn(caught(work, failed));
         }
     }
 

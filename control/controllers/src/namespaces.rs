@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use self::plan::{Missing, Seen};
-use crate::watching::{Watch, interrupted, is_status, watch};
+use crate::watching::{Watch, caught, interrupted, is_status, watch};
 use crate::{Config, FIELD_MANAGER};
 
 /// The config map that carries the API server's certificate bundle.
@@ -163,7 +163,8 @@ impl State {
             seen.being_made.insert(missing);
             let (client, ca, name) =
                 (self.config.client.clone(), self.config.root_ca_pem.clone(), name.to_owned());
-            self.tasks.spawn(async move {
+            let failed = Done::Again(name.clone());
+            let work = async move {
                 let Err(error) = make(client, missing, &name, &ca).await else { return Done::Written };
                 // Gone or going meanwhile: nothing to make.
                 if is_status(&error, 404) || is_status(&error, 403) {
@@ -172,7 +173,8 @@ impl State {
                 tracing::warn!(namespace = name, ?missing, %error, "not made; will retry");
                 tokio::time::sleep(RETRY).await;
                 Done::Again(name)
-            });
+            };
+            self.tasks.spawn(caught(work, failed));
         }
     }
 
@@ -183,10 +185,12 @@ impl State {
             return;
         }
         let (client, name, shutdown) = (self.config.client.clone(), name.to_owned(), self.shutdown.clone());
-        self.tasks.spawn(async move {
+        let failed = Done::Removed(name.clone());
+        let work = async move {
             removal::remove(client, &name, &shutdown).await;
             Done::Removed(name)
-        });
+        };
+        self.tasks.spawn(caught(work, failed));
     }
 
     fn done(&mut self, done: Result<Done, tokio::task::JoinError>) {

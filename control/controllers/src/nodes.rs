@@ -4,6 +4,7 @@
 //! that say so, evicts pods from them in due time, and removes pods that nobody else will remove. It
 //! spawns one task per write, into one `JoinSet`.
 
+mod disruption;
 mod plan;
 mod view;
 mod write;
@@ -20,10 +21,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::disruption::{Driving, Zones};
 use self::plan::{Doom, Graces};
 use self::view::{NodeView, PodView};
 use crate::Config;
-use crate::watching::{Watch, interrupted, watch};
+use crate::watching::{Watch, caught, interrupted, watch};
 
 /// A failed write is tried again after this.
 const RETRY_MS: u64 = 500;
@@ -48,6 +50,11 @@ struct State {
     graces: Graces,
     nodes: HashMap<String, NodeView>,
     pods: HashMap<String, PodView>,
+    zones: Zones,
+    /// Whether no node was ready when last looked at.
+    all_down: bool,
+    /// When pods may be driven off the next node of a zone.
+    next_drive: HashMap<String, u64>,
     /// When each node that pods name, and that does not exist, was first missed.
     missing: BTreeMap<String, u64>,
     /// Pods that ran to their end.
@@ -102,6 +109,9 @@ impl State {
             config,
             nodes: HashMap::new(),
             pods: HashMap::new(),
+            zones: Zones::default(),
+            all_down: false,
+            next_drive: HashMap::new(),
             missing: BTreeMap::new(),
             finished: HashSet::new(),
             doomed: HashSet::new(),
@@ -124,7 +134,9 @@ impl State {
 
     fn synced(&mut self, what: &'static str) {
         self.unsynced.remove(what);
-        self.review_all();
+        if !self.review_disruption() {
+            self.review_all();
+        }
     }
 
     fn node_event(&mut self, event: watcher::Result<watcher::Event<Node>>) {
@@ -151,13 +163,63 @@ impl State {
         let now = self.now();
         let name = node.name_any();
         self.missing.remove(&name);
-        self.nodes.entry(name.clone()).or_insert_with(|| NodeView::new(now)).update(node, now);
-        self.review_node(&name);
+        let view = self.nodes.entry(name.clone()).or_insert_with(|| NodeView::new(now));
+        view.update(node, now);
+        let state = (view.zone.clone(), view.ready() == Some("True"));
+        let counted = disruption::counts(node).then_some((state.0.as_str(), state.1));
+        self.zones.set(&name, counted);
+        if !self.review_disruption() {
+            self.review_node(&name);
+        }
     }
 
     fn node_gone(&mut self, name: &str) {
         self.nodes.remove(name);
+        self.zones.set(name, None);
+        self.review_disruption();
         self.review_orphans();
+    }
+
+    /// Looks at every node again when the last one went down or the first one came back; says whether it did.
+    fn review_disruption(&mut self) -> bool {
+        let all_down = self.zones.all_down();
+        if self.all_down == all_down || !self.unsynced.is_empty() {
+            return false;
+        }
+        self.all_down = all_down;
+        if all_down {
+            tracing::warn!("no node is ready; pods are not driven out");
+        } else {
+            tracing::info!("nodes are ready again; silence is counted anew");
+            let now = self.now();
+            self.nodes.values_mut().for_each(|node| node.heard = now);
+        }
+        self.review_all();
+        true
+    }
+
+    /// Whether pods may be driven off this node now; says so at most once per pace and zone.
+    fn may_drive(&mut self, name: &str, now: u64) -> bool {
+        let Some(node) = self.nodes.get(name) else { return false };
+        if !plan::drives_out(node) {
+            return true;
+        }
+        let already = plan::is_driving_out(node);
+        match self.zones.driving(&node.zone) {
+            Driving::Off => false,
+            Driving::Held => already,
+            Driving::Paced(_) if already => true,
+            Driving::Paced(pace) => {
+                let next = self.next_drive.entry(node.zone.clone()).or_default();
+                if *next <= now {
+                    *next = now + pace;
+                    return true;
+                }
+                let next = *next;
+                self.wake_at(next);
+                false
+            }
+        }
     }
 
     fn lease_event(&mut self, event: watcher::Result<watcher::Event<Lease>>) {
@@ -250,21 +312,26 @@ impl State {
                 let conditions = plan::silent_conditions(node, &write::stamp());
                 let (client, name) = (self.config.client.clone(), name.to_owned());
                 tracing::warn!(node = name, "node fell silent");
-                self.writes.spawn(async move {
+                let failed = Done::Node { name: name.clone(), version: None };
+                let write = async move {
                     let version = write::node_conditions(client, &name, conditions).await;
                     Done::Node { name, version }
-                });
+                };
+                self.writes.spawn(caught(write, failed));
                 return;
             }
         }
+        let drive = self.may_drive(name, now);
         let Some(node) = self.nodes.get_mut(name) else { return };
-        if let Some(taints) = plan::wanted_taints(node, &write::stamp()) {
+        if let Some(taints) = plan::wanted_taints(node, drive, &write::stamp()) {
             node.begin_write();
             let (client, name, seen) = (self.config.client.clone(), name.to_owned(), node.version);
-            self.writes.spawn(async move {
+            let failed = Done::Node { name: name.clone(), version: None };
+            let write = async move {
                 let version = write::node_taints(client, &name, seen, taints).await;
                 Done::Node { name, version }
-            });
+            };
+            self.writes.spawn(caught(write, failed));
             return;
         }
         let became_unready = node.note_readiness();
@@ -337,10 +404,12 @@ impl State {
         }
         tracing::info!(pod = %format_args!("{}/{}", pod.namespace, pod.name), ?why, "removing pod");
         let (client, uid) = (self.config.client.clone(), uid.to_owned());
-        self.writes.spawn(async move {
+        let failed = Done::Pod { uid: uid.clone(), removed: false };
+        let write = async move {
             let removed = write::remove_pod(client, &pod, &uid, why).await;
             Done::Pod { uid, removed }
-        });
+        };
+        self.writes.spawn(caught(write, failed));
     }
 
     fn done(&mut self, done: Result<Done, tokio::task::JoinError>) {

@@ -1,12 +1,17 @@
 //! Watches that resume by themselves, and what is common to handling them.
 
 use std::fmt::Debug;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
-use futures::StreamExt;
 use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
+
+/// What panicked is not tried again before this.
+const PANIC_PAUSE: Duration = Duration::from_millis(500);
 
 /// A watch over objects of one kind.
 pub(crate) type Watch<K> = BoxStream<'static, watcher::Result<watcher::Event<K>>>;
@@ -28,7 +33,31 @@ pub(crate) fn interrupted(what: &str, error: &watcher::Error) {
     tracing::warn!(what, %error, "watch interrupted; it is taken up again");
 }
 
+/// What `work` comes to, or `failed` some time after it panicked: whoever waits for the outcome waits for ever otherwise.
+pub(crate) async fn caught<T>(work: impl Future<Output = T>, failed: T) -> T {
+    match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(done) => done,
+        Err(_) => {
+            tracing::error!("a task of a controller panicked; it is tried again");
+            tokio::time::sleep(PANIC_PAUSE).await;
+            failed
+        }
+    }
+}
+
 /// Whether the API server answered with this HTTP status.
 pub(crate) fn is_status(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn work_that_panics_has_failed_and_work_that_does_not_has_not() {
+        assert_eq!(caught(async { 1 }, 2).await, 1);
+        let bug = async { if std::hint::black_box(true) { panic!("a bug") } else { 1 } };
+        assert_eq!(caught(bug, 2).await, 2);
+    }
 }

@@ -67,8 +67,19 @@ pub(crate) fn silent_conditions(node: &NodeView, now: &str) -> Value {
     ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"].into_iter().map(condition).collect()
 }
 
-/// The taints the node should have, if they differ from those it has. Taints of others are kept.
-pub(crate) fn wanted_taints(node: &NodeView, now: &str) -> Option<Vec<Taint>> {
+/// Whether the node's readiness asks for a taint that drives pods out.
+pub(crate) fn drives_out(node: &NodeView) -> bool {
+    node.ready().is_some_and(|status| status != "True")
+}
+
+/// Whether the node has such a taint.
+pub(crate) fn is_driving_out(node: &NodeView) -> bool {
+    node.taints.iter().any(|taint| taint.effect == "NoExecute" && ours(taint))
+}
+
+/// The taints the node should have, if they differ from those it has. Taints of others are kept; `drive` says whether
+/// one that drives pods out is allowed.
+pub(crate) fn wanted_taints(node: &NodeView, drive: bool, now: &str) -> Option<Vec<Taint>> {
     let mut wanted: Vec<(&str, &str)> = Vec::new();
     match node.ready() {
         Some("True") => {}
@@ -77,6 +88,7 @@ pub(crate) fn wanted_taints(node: &NodeView, now: &str) -> Option<Vec<Taint>> {
         None => wanted.push((NOT_READY, "NoSchedule")),
         Some(_) => wanted.extend([(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")]),
     }
+    wanted.retain(|(_, effect)| drive || *effect != "NoExecute");
     for (condition, key) in PRESSURES {
         if node.conditions.get(condition).is_some_and(|status| status == "True") {
             wanted.push((key, "NoSchedule"));
@@ -180,9 +192,9 @@ mod tests {
     #[test]
     fn taints_follow_readiness_and_leave_others_alone() {
         let foreign = json!([{"key": "gpu", "effect": "NoSchedule"}]);
-        assert_eq!(wanted_taints(&ready("True", foreign.clone()), NOW), None);
+        assert_eq!(wanted_taints(&ready("True", foreign.clone()), true, NOW), None);
         assert_eq!(
-            shown(wanted_taints(&ready("False", foreign), NOW)),
+            shown(wanted_taints(&ready("False", foreign), true, NOW)),
             [
                 "gpu:NoSchedule",
                 "node.kubernetes.io/not-ready:NoSchedule",
@@ -193,11 +205,31 @@ mod tests {
             {"key": NOT_READY, "effect": "NoSchedule"},
             {"key": NOT_READY, "effect": "NoExecute"},
         ]);
-        assert_eq!(shown(wanted_taints(&ready("True", was_unready.clone()), NOW)), Vec::<String>::new());
         assert_eq!(
-            shown(wanted_taints(&ready("Unknown", was_unready), NOW)),
+            shown(wanted_taints(&ready("True", was_unready.clone()), true, NOW)),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            shown(wanted_taints(&ready("Unknown", was_unready), true, NOW)),
             ["node.kubernetes.io/unreachable:NoSchedule", "node.kubernetes.io/unreachable:NoExecute"]
         );
+    }
+
+    #[test]
+    fn without_leave_pods_are_kept_away_but_not_driven_out() {
+        assert_eq!(
+            shown(wanted_taints(&ready("False", json!([])), false, NOW)),
+            ["node.kubernetes.io/not-ready:NoSchedule"]
+        );
+        let driving =
+            ready("Unknown", json!([{"key": UNREACHABLE, "effect": "NoExecute", "timeAdded": NOW}]));
+        assert!(drives_out(&driving) && is_driving_out(&driving));
+        assert_eq!(
+            shown(wanted_taints(&driving, false, NOW)),
+            ["node.kubernetes.io/unreachable:NoSchedule"],
+            "they may stay after all"
+        );
+        assert!(!drives_out(&ready("True", json!([]))) && !drives_out(&node(json!({}))));
     }
 
     #[test]
@@ -207,7 +239,7 @@ mod tests {
             "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "True"}]},
         }));
         assert_eq!(
-            shown(wanted_taints(&view, NOW)),
+            shown(wanted_taints(&view, true, NOW)),
             ["node.kubernetes.io/disk-pressure:NoSchedule", "node.kubernetes.io/unschedulable:NoSchedule"]
         );
     }

@@ -13,6 +13,8 @@ pub(crate) struct NodeView {
     pub(crate) conditions: BTreeMap<String, String>,
     pub(crate) taints: Vec<Taint>,
     pub(crate) unschedulable: bool,
+    /// Where it stands; nodes of one zone tend to fail together.
+    pub(crate) zone: String,
     /// When it was first seen.
     pub(crate) since: u64,
     /// When it last gave a sign of life.
@@ -33,6 +35,7 @@ impl NodeView {
             conditions: BTreeMap::new(),
             taints: Vec::new(),
             unschedulable: false,
+            zone: String::new(),
             since: now,
             heard: now,
             heartbeat: None,
@@ -50,6 +53,7 @@ impl NodeView {
         let spec = node.spec.as_ref();
         self.taints = spec.and_then(|spec| spec.taints.clone()).unwrap_or_default();
         self.unschedulable = spec.and_then(|spec| spec.unschedulable).unwrap_or_default();
+        self.zone = super::disruption::zone(node);
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
         let conditions = || conditions.into_iter().flatten();
         self.conditions = conditions().map(|one| (one.type_.clone(), one.status.clone())).collect();

@@ -99,6 +99,7 @@ async fn a_silent_node_is_unreachable_its_pods_are_evicted_and_it_may_return() {
     let cluster = Cluster::start(|config| config.node_grace = Duration::from_millis(1500)).await;
     until(&cluster.within::<ServiceAccount>("default"), "default", |found| found.is_some()).await;
     cluster.node("n1").await;
+    let other = cluster.keep_alive("n2").await;
     let nodes = cluster.all::<Node>();
     until(&nodes, "n1", |node| node.is_some() && taints(node).is_empty()).await;
     let patient = json!({"nodeName": "n1", "tolerations": [{"operator": "Exists"}]});
@@ -134,6 +135,45 @@ async fn a_silent_node_is_unreachable_its_pods_are_evicted_and_it_may_return() {
     tokio::time::sleep(Duration::from_millis(1000)).await;
     cluster.ready("n1", "True").await;
     until(&nodes, "n1", |node| taints(node).is_empty()).await;
+    drop(other);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_driven_out_when_no_node_is_ready() {
+    let cluster = Cluster::start(|_| {}).await;
+    until(&cluster.within::<ServiceAccount>("default"), "default", |found| found.is_some()).await;
+    let nodes = cluster.all::<Node>();
+    cluster.node("n1").await;
+    cluster.node("n2").await;
+    cluster.pod("default", "web", json!({"nodeName": "n1"})).await;
+    cluster.ready("n2", "False").await;
+    until(&nodes, "n2", |node| taints(node).contains(&DRIVING.to_owned())).await;
+    cluster.ready("n1", "False").await;
+    let kept = ["node.kubernetes.io/not-ready:NoSchedule"];
+    until(&nodes, "n1", |node| taints(node) == kept).await;
+    until(&nodes, "n2", |node| taints(node) == kept).await;
+    assert!(cluster.within::<Pod>("default").get("web").await.unwrap().metadata.deletion_timestamp.is_none());
+    // One that is ready again says that the other one is really down.
+    cluster.ready("n2", "True").await;
+    until(&nodes, "n2", |node| taints(node).is_empty()).await;
+    cluster.stop().await;
+}
+
+const DRIVING: &str = "node.kubernetes.io/not-ready:NoExecute";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_registers_with_the_not_ready_taint_loses_it_when_it_is_ready() {
+    let cluster = Cluster::start(|_| {}).await;
+    let nodes = cluster.all::<Node>();
+    let taint = json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]);
+    create(&nodes, json!({"metadata": {"name": "n1"}, "spec": {"taints": taint}})).await;
+    assert_eq!(
+        taints(nodes.get_opt("n1").await.unwrap().as_ref()),
+        ["node.kubernetes.io/not-ready:NoSchedule"]
+    );
+    cluster.ready("n1", "True").await;
+    until(&nodes, "n1", |node| taints(node).is_empty()).await;
     cluster.stop().await;
 }
 
@@ -141,6 +181,7 @@ async fn a_silent_node_is_unreachable_its_pods_are_evicted_and_it_may_return() {
 async fn an_unready_or_cordoned_node_is_tainted() {
     let cluster = Cluster::start(|_| {}).await;
     cluster.node("n1").await;
+    cluster.node("n2").await;
     let nodes = cluster.all::<Node>();
     until(&nodes, "n1", |node| node.is_some() && taints(node).is_empty()).await;
     cluster.ready("n1", "False").await;

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
@@ -74,6 +75,23 @@ impl Cluster {
         let nodes = self.all::<Node>();
         create(&nodes, json!({"metadata": {"name": name}})).await;
         self.ready(name, "True").await;
+    }
+
+    /// A ready node that reports for as long as the result lives.
+    pub(crate) async fn keep_alive(&self, name: &str) -> JoinSet<()> {
+        self.node(name).await;
+        let leases: Api<Lease> = self.within("kube-node-lease");
+        create(&leases, json!({"metadata": {"name": name}, "spec": {"holderIdentity": name}})).await;
+        let (name, mut tasks) = (name.to_owned(), JoinSet::new());
+        tasks.spawn(async move {
+            loop {
+                let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
+                let renewal = Patch::Merge(json!({"spec": {"renewTime": now}}));
+                leases.patch(&name, &PatchParams::default(), &renewal).await.ok();
+                tokio::time::sleep(Duration::from_millis(250)).await;
+            }
+        });
+        tasks
     }
 
     pub(crate) async fn ready(&self, name: &str, status: &str) {
