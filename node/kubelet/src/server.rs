@@ -22,7 +22,7 @@ use crate::{
     node::{Known, Node},
     runtime::CallError,
 };
-use auth::Caller;
+use auth::{Gate, User};
 
 /// Longest a client may take to shake hands.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -66,22 +66,24 @@ pub(crate) async fn run(
     shutdown: CancellationToken,
 ) {
     let acceptor = TlsAcceptor::from(tls);
+    let gate = Arc::new(Gate::new(node.api.clone(), &node.config.node_name));
     loop {
         let socket = tokio::select! {
             () = shutdown.cancelled() => return,
             socket = podwire_wire::accept::next(&listener, "kubelet's server") => socket,
         };
-        let (node, acceptor, shutdown) = (node.clone(), acceptor.clone(), shutdown.clone());
+        let (node, acceptor, gate, shutdown) =
+            (node.clone(), acceptor.clone(), gate.clone(), shutdown.clone());
         node.tasks.clone().spawn(async move {
             tokio::select! {
                 () = shutdown.cancelled() => {}
-                () = connection(node, acceptor, socket) => {}
+                () = connection(node, acceptor, gate, socket) => {}
             }
         });
     }
 }
 
-async fn connection(node: Arc<Node>, acceptor: TlsAcceptor, socket: TcpStream) {
+async fn connection(node: Arc<Node>, acceptor: TlsAcceptor, gate: Arc<Gate>, socket: TcpStream) {
     // Ignored: without it packets are only slower.
     socket.set_nodelay(true).ok();
     let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(socket)).await {
@@ -93,10 +95,10 @@ async fn connection(node: Arc<Node>, acceptor: TlsAcceptor, socket: TcpStream) {
         Err(_) => return,
     };
     let certificates = stream.get_ref().1.peer_certificates();
-    let caller = Caller::of(certificates.and_then(|all| all.first()).map(AsRef::as_ref));
+    let user = certificates.and_then(|all| all.first()).and_then(|first| User::of(first.as_ref()));
     let service = service_fn(move |request| {
-        let (node, caller) = (node.clone(), caller.clone());
-        async move { Ok::<_, Infallible>(answer(node, &caller, request).await) }
+        let (node, gate, user) = (node.clone(), gate.clone(), user.clone());
+        async move { Ok::<_, Infallible>(answer(node, &gate, user.as_ref(), request).await) }
     });
     let http = hyper::server::conn::http1::Builder::new().timer(TokioTimer::new()).clone();
     if let Err(error) = http.serve_connection(TokioIo::new(stream), service).with_upgrades().await {
@@ -104,8 +106,14 @@ async fn connection(node: Arc<Node>, acceptor: TlsAcceptor, socket: TcpStream) {
     }
 }
 
-async fn answer(node: Arc<Node>, caller: &Caller, request: Request<Incoming>) -> Response<Body> {
-    let result = match caller.may(request.uri().path()) {
+async fn answer(
+    node: Arc<Node>,
+    gate: &Gate,
+    user: Option<&User>,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    let allowed = gate.check(user, request.headers(), request.method(), request.uri().path()).await;
+    let result = match allowed {
         Ok(()) => route(node, request).await,
         Err(refusal) => Err(refusal),
     };

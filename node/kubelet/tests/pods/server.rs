@@ -3,9 +3,14 @@
 use std::{io::Write, sync::Arc};
 
 use futures::AsyncBufReadExt;
-use kube::api::LogParams;
+use k8s_openapi::api::{
+    core::v1::ServiceAccount,
+    rbac::v1::{ClusterRole, ClusterRoleBinding},
+};
+use kube::api::{Api, LogParams, PostParams};
 use podwire_apiserver::pki::Pki;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+use serde_json::json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -100,13 +105,50 @@ async fn strangers_are_turned_away() {
     cluster.registered().await;
     for (user, path, expected) in [
         (None, "/pods", "401"),
-        (None, "/healthz", "200"),
+        (None, "/healthz", "401"),
         (Some(("system:node:other", &["system:nodes"] as &[&str])), "/pods", "403"),
+        (Some(("kube-apiserver-kubelet-client", &[] as &[&str])), "/pods", "403"),
         (Some(("anybody", &["system:masters"] as &[&str])), "/pods", "200"),
     ] {
         let mut stream = connect(&cluster, user).await;
         let head = ask(&mut stream, &format!("GET {path} HTTP/1.1\r\nHost: k\r\n\r\n")).await;
         assert!(head.starts_with(&format!("HTTP/1.1 {expected} ")), "{user:?} {path}: {head}");
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_opens_what_its_account_may_use() {
+    let cluster = Cluster::start().await;
+    cluster.registered().await;
+    let rules = json!([{"apiGroups": [""], "resources": ["nodes/metrics", "nodes/pods"], "verbs": ["get"]}]);
+    let role: ClusterRole =
+        serde_json::from_value(json!({"metadata": {"name": "scraper"}, "rules": rules})).unwrap();
+    let binding: ClusterRoleBinding = serde_json::from_value(json!({
+        "metadata": {"name": "scraper"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "scraper"},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}],
+    }))
+    .unwrap();
+    let (params, client) = (PostParams::default(), &cluster.client);
+    Api::<ClusterRole>::all(client.clone()).create(&params, &role).await.unwrap();
+    Api::<ClusterRoleBinding>::all(client.clone()).create(&params, &binding).await.unwrap();
+    let accounts: Api<ServiceAccount> = Api::default_namespaced(client.clone());
+    let request = serde_json::from_value(json!({"metadata": {}, "spec": {"audiences": []}})).unwrap();
+    let token = accounts.create_token_request("default", &params, &request).await.unwrap();
+    let token = token.status.unwrap().token.unwrap();
+    for (token, path, expected) in [
+        (token.as_str(), "/metrics", "200"),
+        (&token, "/pods", "200"),
+        (&token, "/stats/summary", "403"),
+        (&token, "/healthz", "403"),
+        (&token, "/exec/default/web/app", "403"),
+        ("forged", "/metrics", "401"),
+    ] {
+        let mut stream = connect(&cluster, None).await;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: k\r\nAuthorization: Bearer {token}\r\n\r\n");
+        let head = ask(&mut stream, &request).await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {expected} ")), "{path}: {head}");
     }
     cluster.stop().await;
 }
@@ -120,7 +162,7 @@ async fn an_exec_connection_is_joined_to_the_runtimes_byte_by_byte() {
     let backend = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/exec/token", backend.local_addr().unwrap());
     cluster.fake.world.lock().unwrap().exec_url = url;
-    let mut stream = connect(&cluster, Some(("kube-apiserver-kubelet-client", &[]))).await;
+    let mut stream = connect(&cluster, Some(("kube-apiserver-kubelet-client", &["system:masters"]))).await;
     let client = async {
         let request = "POST /exec/default/web/app?command=echo&command=a%20b&output=1 HTTP/1.1\r\nHost: k\r\n\
             Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n";
