@@ -87,13 +87,36 @@ const SAFE_SYSCTLS: &[&str] = &[
     "net.ipv4.tcp_wmem",
 ];
 
+/// The name with dots between its parts. A name whose first separator is a slash has slashes between its parts and dots
+/// within them: <https://man7.org/linux/man-pages/man5/sysctl.d.5.html>.
+fn dotted(name: &str) -> String {
+    if name.find(['.', '/']).is_none_or(|at| name.as_bytes()[at] == b'.') {
+        return name.to_owned();
+    }
+    let swap = |c| match c {
+        '.' => '/',
+        '/' => '.',
+        other => other,
+    };
+    name.chars().map(swap).collect()
+}
+
 fn sysctls(pod: &Pod) -> Result<(), Refused> {
-    let own =
-        spec::spec(pod).security_context.as_ref().and_then(|s| s.sysctls.as_deref()).unwrap_or_default();
+    let spec = spec::spec(pod);
+    let own = spec.security_context.as_ref().and_then(|s| s.sysctls.as_deref()).unwrap_or_default();
     for sysctl in own {
-        let name = sysctl.name.replace('/', ".");
+        let name = dotted(&sysctl.name);
+        let forbidden =
+            |why: &str| Err(refused("SysctlForbidden", format!("forbidden sysctl: \"{name}\" {why}")));
         if !SAFE_SYSCTLS.contains(&name.as_str()) {
-            return Err(refused("SysctlForbidden", format!("forbidden sysctl: \"{name}\" not allowlisted")));
+            return forbidden("not allowlisted");
+        }
+        // In a namespace of the host's the setting would be the host's.
+        if name.starts_with("net.") && spec::host_network(pod) {
+            return forbidden("not allowed with host net enabled");
+        }
+        if name.starts_with("kernel.") && spec.host_ipc.unwrap_or(false) {
+            return forbidden("not allowed with host ipc enabled");
         }
     }
     Ok(())
@@ -304,5 +327,32 @@ mod tests {
         };
         assert!(admit(&with("net.ipv4.tcp_syncookies"), &view()).is_ok());
         assert_eq!(admit(&with("kernel.msgmax"), &view()).unwrap_err().reason, "SysctlForbidden");
+        assert!(admit(&with("net/ipv4/tcp_syncookies"), &view()).is_ok());
+        let mixed = admit(&with("net/ipv4.tcp_syncookies"), &view()).unwrap_err();
+        assert_eq!(mixed.message, "forbidden sysctl: \"net.ipv4/tcp_syncookies\" not allowlisted");
+    }
+
+    #[test]
+    fn a_pod_in_the_hosts_namespaces_may_not_set_the_hosts_sysctls_in_either_spelling() {
+        let with = |name: &str, host: &str| {
+            pod(
+                json!({"containers": [], host: true, "securityContext": {"sysctls": [{"name": name, "value": "1"}]}}),
+            )
+        };
+        for name in ["net.ipv4.tcp_syncookies", "net/ipv4/tcp_syncookies"] {
+            let refused = admit(&with(name, "hostNetwork"), &view()).unwrap_err();
+            assert_eq!(refused.reason, "SysctlForbidden");
+            assert_eq!(
+                refused.message,
+                "forbidden sysctl: \"net.ipv4.tcp_syncookies\" not allowed with host net enabled"
+            );
+            assert!(admit(&with(name, "hostIPC"), &view()).is_ok());
+        }
+        let refused = admit(&with("kernel/shm_rmid_forced", "hostIPC"), &view()).unwrap_err();
+        assert_eq!(
+            refused.message,
+            "forbidden sysctl: \"kernel.shm_rmid_forced\" not allowed with host ipc enabled"
+        );
+        assert!(admit(&with("kernel.shm_rmid_forced", "hostNetwork"), &view()).is_ok());
     }
 }
