@@ -122,7 +122,11 @@ pub struct UpArgs {
     #[arg(long)]
     pub kubelet_port: Option<u16>,
     /// When pods are evicted and none admitted; empty: never.
-    #[arg(long, default_value = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%")]
+    #[arg(
+        long,
+        default_value = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,\
+                         imagefs.inodesFree<5%"
+    )]
     pub eviction_hard: String,
     #[command(flatten)]
     pub node: NodeArgs,
@@ -307,7 +311,11 @@ pub struct KubeletArgs {
     #[arg(long)]
     pub node_ip: Option<IpAddr>,
     /// When pods are evicted and none admitted; empty: never.
-    #[arg(long, default_value = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%")]
+    #[arg(
+        long,
+        default_value = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,\
+                         imagefs.inodesFree<5%"
+    )]
     pub eviction_hard: String,
     /// Root of the pods' cgroups.
     #[arg(long, default_value = "/")]

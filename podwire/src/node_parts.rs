@@ -146,9 +146,9 @@ pub struct KubeletParts {
     pub more_metrics: Option<podwire_kubelet::MoreMetrics>,
 }
 
-/// Upstream's `--eviction-hard`: `memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%`; empty is never.
+/// Upstream's `--eviction-hard`, e.g. `memory.available<100Mi,nodefs.available<10%,imagefs.available<15%`; empty is never.
 pub fn eviction(text: &str) -> Result<Option<podwire_kubelet::Thresholds>> {
-    let mut limits = podwire_kubelet::Thresholds { memory: 0, disk: 0.0, inodes: 0.0 };
+    let mut limits = podwire_kubelet::Thresholds::none();
     if text.trim().is_empty() {
         return Ok(None);
     }
@@ -170,8 +170,11 @@ pub fn eviction(text: &str) -> Result<Option<podwire_kubelet::Thresholds>> {
             }
             "nodefs.available" => limits.disk = share()?,
             "nodefs.inodesFree" => limits.inodes = share()?,
+            "imagefs.available" => limits.image_disk = share()?,
+            "imagefs.inodesFree" => limits.image_inodes = share()?,
             other => anyhow::bail!(
-                "--eviction-hard: unknown signal {other:?}; known are memory.available, nodefs.available, nodefs.inodesFree"
+                "--eviction-hard: unknown signal {other:?}; known are memory.available, nodefs.available, nodefs.inodesFree, \
+                 imagefs.available, imagefs.inodesFree"
             ),
         }
     }
@@ -182,7 +185,6 @@ pub fn eviction(text: &str) -> Result<Option<podwire_kubelet::Thresholds>> {
 pub fn kubelet(parts: KubeletParts) -> podwire_kubelet::Config {
     let mut config =
         podwire_kubelet::Config::new(parts.client, &parts.node_name, parts.runtime_endpoint, parts.root_dir);
-    config.hostname = host_name();
     config.log_dir = parts.log_dir;
     config.memory_dir = parts.memory_dir;
     config.eviction = parts.eviction;

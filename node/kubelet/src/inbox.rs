@@ -27,6 +27,8 @@ pub(crate) enum Signal {
     Mirrored,
     /// The node wants the pod ended.
     Evict(status::Verdict, i64),
+    /// The node needs what a pod that has ended still holds: containers, volumes, logs.
+    Clear,
 }
 
 #[derive(Debug, Default)]

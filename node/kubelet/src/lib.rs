@@ -131,8 +131,6 @@ pub struct Config {
     pub client: kube::Client,
     /// Node's name.
     pub node_name: String,
-    /// Host name shown in the node's addresses; the node's name when empty.
-    pub hostname: String,
     /// CRI socket.
     pub runtime_endpoint: PathBuf,
     /// CRI socket of the image service, if another.
@@ -187,7 +185,6 @@ impl Config {
         Config {
             client,
             node_name: node_name.to_owned(),
-            hostname: String::new(),
             runtime_endpoint,
             image_endpoint: None,
             memory_dir: None,
@@ -246,7 +243,6 @@ impl Config {
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) node_name: String,
-    pub(crate) hostname: String,
     pub(crate) root_dir: PathBuf,
     pub(crate) memory_dir: Option<PathBuf>,
     pub(crate) log_dir: PathBuf,
@@ -318,7 +314,7 @@ impl Kubelet {
             shutdown: shutdown.clone(),
             runtime_label: OnceLock::new(),
             runtime_twin: OnceLock::new(),
-            pods: Mutex::new(BTreeMap::new()),
+            pods: node::pods::Pods::default(),
             labels: Mutex::new(BTreeMap::new()),
             mirrors: files::Mirrors::default(),
             changes: watch::channel(()).0,
@@ -375,11 +371,8 @@ fn settings(config: &Config, local: SocketAddr) -> Settings {
     let kib: i64 = total.and_then(|t| t.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(1 << 20);
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let disk = rustix::fs::statvfs(&config.root_dir).map_or(0, |s| s.f_blocks * s.f_frsize);
-    let hostname =
-        if config.hostname.is_empty() { config.node_name.clone() } else { config.hostname.clone() };
     Settings {
         node_name: config.node_name.clone(),
-        hostname,
         root_dir: config.root_dir.clone(),
         memory_dir: config.memory_dir.clone(),
         log_dir: config.log_dir.clone(),

@@ -1,6 +1,7 @@
 //! What all parts of the kubelet share: configuration, clients, letter boxes, and what is known of the pods.
 
 pub(crate) mod lease;
+pub(crate) mod pods;
 pub(crate) mod register;
 pub(crate) mod services;
 
@@ -13,6 +14,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus, Service};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub(crate) use self::pods::Known;
 use crate::{
     Settings, admission,
     api::Api,
@@ -87,17 +89,6 @@ impl Tokens {
     }
 }
 
-/// What is known of one pod outside its worker.
-#[derive(Clone, Debug)]
-pub(crate) struct Known {
-    /// The pod as last heard of.
-    pub(crate) pod: Arc<Pod>,
-    /// The status computed last.
-    pub(crate) status: Option<PodStatus>,
-    /// Whether it holds resources of the node.
-    pub(crate) admitted: bool,
-}
-
 /// What all parts share.
 pub(crate) struct Node {
     pub(crate) config: Settings,
@@ -117,7 +108,7 @@ pub(crate) struct Node {
     pub(crate) runtime_label: OnceLock<String>,
     /// Name and version of a runtime that is not ours.
     pub(crate) runtime_twin: OnceLock<String>,
-    pub(crate) pods: Mutex<BTreeMap<String, Known>>,
+    pub(crate) pods: pods::Pods,
     pub(crate) labels: Mutex<BTreeMap<String, String>>,
     pub(crate) mirrors: crate::files::Mirrors,
     /// Rung whenever a pod's computed status changed.
@@ -162,67 +153,57 @@ impl Node {
         }
     }
 
-    /// The runtime handler of the pod's runtime class.
-    pub(crate) async fn runtime_handler(&self, pod: &Pod) -> String {
+    /// The runtime handler of the pod's runtime class, or why there is none.
+    pub(crate) async fn runtime_handler(&self, pod: &Pod) -> Result<String, String> {
         let Some(class) = spec::spec(pod).runtime_class_name.as_deref().filter(|c| !c.is_empty()) else {
-            return String::new();
+            return Ok(String::new());
         };
         let path = format!("/apis/node.k8s.io/v1/runtimeclasses/{class}");
         match self.api.get(&path).await {
-            Ok(object) => object["handler"].as_str().unwrap_or_default().to_owned(),
-            Err(error) => {
-                tracing::warn!(class, error = %error, "runtime class not read; its name serves as handler");
-                class.to_owned()
+            Ok(object) => object["handler"]
+                .as_str()
+                .filter(|handler| !handler.is_empty())
+                .map(str::to_owned)
+                .ok_or_else(|| format!("failed to lookup RuntimeClass \"{class}\": it names no handler")),
+            Err(error) if error.code() == Some(404) => {
+                Err(format!("runtimeclass.node.k8s.io \"{class}\" not found"))
             }
+            Err(error) => Err(format!("failed to lookup RuntimeClass \"{class}\": {}", error.message())),
         }
     }
 
-    /// What admission looks at, for the pod `uid`.
-    pub(crate) fn admission_view(&self, uid: &str) -> admission::View {
-        let pods = self.pods.lock().expect("no holder panics");
-        let active = pods.iter().filter(|(other, known)| *other != uid && known.admitted);
-        admission::View {
+    /// Takes the pod if the node has room for it; from then on it holds its resources.
+    pub(crate) fn admit(&self, uid: &str, pod: &Arc<Pod>) -> Result<(), admission::Refused> {
+        let view = admission::View {
             node_name: self.config.node_name.clone(),
             labels: self.labels.lock().expect("no holder panics").clone(),
             milli_cpu: self.config.milli_cpu,
             memory: self.config.memory_capacity,
             max_pods: self.config.max_pods,
             pressure: *self.pressure.borrow(),
-            active: active.map(|(_, known)| known.pod.clone()).collect(),
-        }
+            active: Vec::new(),
+        };
+        self.pods.admit(uid, pod, view)
     }
 
-    /// The pod now holds resources.
-    pub(crate) fn pod_admitted(&self, uid: &str, pod: Arc<Pod>) {
-        let mut pods = self.pods.lock().expect("no holder panics");
-        pods.insert(uid.to_owned(), Known { pod, status: None, admitted: true });
-    }
-
-    /// The pod no longer holds resources.
-    pub(crate) fn pod_stopped(&self, uid: &str) {
-        if let Some(known) = self.pods.lock().expect("no holder panics").get_mut(uid) {
+    /// The pod no longer holds resources; when `cleared`, nothing of it lies here any more.
+    pub(crate) fn pod_stopped(&self, uid: &str, cleared: bool) {
+        self.pods.change(uid, |known| {
             known.admitted = false;
-        }
+            known.cleared |= cleared;
+        });
     }
 
     /// The pod's status was computed.
     pub(crate) fn pod_status(&self, uid: &str, pod: &Arc<Pod>, status: &PodStatus) {
-        let mut pods = self.pods.lock().expect("no holder panics");
-        let known = pods.entry(uid.to_owned()).or_insert_with(|| Known {
-            pod: pod.clone(),
-            status: None,
-            admitted: true,
-        });
-        known.pod = pod.clone();
-        if known.status.as_ref() != Some(status) {
-            known.status = Some(status.clone());
+        if self.pods.set_status(uid, pod, status) {
             self.changes.send_replace(());
         }
     }
 
     /// The pod's worker ended.
     pub(crate) fn pod_forgotten(&self, uid: &str) {
-        self.pods.lock().expect("no holder panics").remove(uid);
+        self.pods.forget(uid);
         self.changes.send_replace(());
         self.tokens.forget(uid);
     }

@@ -49,6 +49,12 @@ pub(crate) enum SandboxError {
     /// The pod wants a user namespace that it cannot have.
     #[error(transparent)]
     Users(#[from] UsersError),
+    /// The pod's runtime class is not known.
+    #[error("{0}")]
+    RuntimeClass(String),
+    /// The pod needs devices that nobody here can prepare: it must not run without them.
+    #[error("resource claim {claim:?} cannot be prepared")]
+    Claims { claim: String },
     /// The runtime refused.
     #[error(transparent)]
     Call(#[from] CallError),
@@ -137,11 +143,14 @@ async fn leftovers(node: &Node, uid: &str) -> Vec<Sandbox> {
 }
 
 async fn run_sandbox_inner(node: &Arc<Node>, pod: &Arc<Pod>, attempt: u32) -> Result<Sandbox, SandboxError> {
+    if let Some(claim) = spec::spec(pod).resource_claims.iter().flatten().next() {
+        return Err(SandboxError::Claims { claim: claim.name.clone() });
+    }
     node.cgroups
         .ensure_pod(pod)
         .await
         .map_err(|message| SandboxError::Cgroup { uid: spec::uid(pod).to_owned(), message })?;
-    let handler = node.runtime_handler(pod).await;
+    let handler = node.runtime_handler(pod).await.map_err(SandboxError::RuntimeClass)?;
     let users = users::for_sandbox(node, pod, &handler).await?;
     let config = sandbox::config(pod, attempt, users, &node.sandbox_facts());
     let begun = Instant::now();

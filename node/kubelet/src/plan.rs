@@ -22,6 +22,8 @@ pub enum Want {
     Run,
     /// Nothing of it runs any more; what it left behind stays readable.
     Stop,
+    /// Nothing of it runs or lies here any more; only its object stays.
+    Clear,
     /// Nothing of it is left.
     Gone,
 }
@@ -159,7 +161,7 @@ pub fn next_steps(pod: &Pod, want: &Want, observed: &Observed, going: &Progressi
     match want {
         Want::Run => run(pod, observed, going, now, &mut plan),
         Want::Stop => stop(pod, observed, going, false, &mut plan),
-        Want::Gone => stop(pod, observed, going, true, &mut plan),
+        Want::Clear | Want::Gone => stop(pod, observed, going, true, &mut plan),
     }
     plan
 }

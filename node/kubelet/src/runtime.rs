@@ -286,6 +286,13 @@ impl Runtime {
         answer.map(|a| a.into_inner().image_ref).map_err(|status| CallError { call: "pull_image", status })
     }
 
+    /// The folder that images lie in, if the runtime says so.
+    pub async fn image_folder(&self) -> Answer<Option<std::path::PathBuf>> {
+        let answer = call!(self.image, image_fs_info, cri::ImageFsInfoRequest::default(), DEADLINE)?;
+        let first = answer.image_filesystems.into_iter().next().and_then(|found| found.fs_id);
+        Ok(first.map(|id| id.mountpoint.into()))
+    }
+
     /// Removes an image.
     pub async fn remove_image(&self, image: &str) -> Answer<()> {
         let image = Some(cri::ImageSpec { image: image.to_owned(), ..Default::default() });

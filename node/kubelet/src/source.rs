@@ -63,7 +63,7 @@ impl Source {
         let config =
             watcher::Config::default().fields(&format!("spec.nodeName={}", self.node.config.node_name));
         let mut events = watcher::watcher(api, config).default_backoff().boxed();
-        let mut batch: BTreeSet<String> = BTreeSet::new();
+        let mut batch: Vec<Pod> = Vec::new();
         let mut statics = self.statics.clone();
         let mut has_files = true;
         self.apply_statics(&shutdown);
@@ -122,7 +122,7 @@ impl Source {
         Ok(found)
     }
 
-    async fn heard(&mut self, event: Event<Pod>, batch: &mut BTreeSet<String>, shutdown: &CancellationToken) {
+    async fn heard(&mut self, event: Event<Pod>, batch: &mut Vec<Pod>, shutdown: &CancellationToken) {
         match event {
             Event::Init => batch.clear(),
             Event::InitApply(pod) | Event::Apply(pod) if files::is_mirror(&pod) => self.mirror(&pod),
@@ -130,12 +130,15 @@ impl Source {
                 self.node.mirrors.gone(&pod);
                 self.remake_mirrors();
             }
-            Event::InitApply(pod) => {
-                batch.insert(spec::uid(&pod).to_owned());
-                self.apply(pod, shutdown);
-            }
+            Event::InitApply(pod) => batch.push(pod),
             Event::InitDone => {
-                self.listed = Some(std::mem::take(batch));
+                self.listed = Some(batch.iter().map(|pod| spec::uid(pod).to_owned()).collect());
+                // What runs already holds its resources before anything new may ask for them.
+                batch.sort_by_cached_key(|pod| {
+                    let runs = self.adoptable.contains_key(spec::uid(pod));
+                    (!runs, pod.metadata.creation_timestamp.as_ref().map(|at| at.0))
+                });
+                std::mem::take(batch).into_iter().for_each(|pod| self.apply(pod, shutdown));
                 self.settle(shutdown).await;
             }
             Event::Apply(pod) => {
@@ -212,7 +215,12 @@ impl Source {
         self.remake_mirrors();
     }
 
-    fn apply(&mut self, pod: Pod, shutdown: &CancellationToken) {
+    fn apply(&mut self, mut pod: Pod, shutdown: &CancellationToken) {
+        // Only this node says which pods are its own; one of the API that claims to be would count as critical.
+        if spec::is_static(&pod) {
+            let annotations = pod.metadata.annotations.get_or_insert_default();
+            annotations.insert("kubernetes.io/config.source".to_owned(), "api".to_owned());
+        }
         let uid = spec::uid(&pod).to_owned();
         let pod = Arc::new(pod);
         if let Some(inbox) = self.node.inboxes.get(&uid) {

@@ -32,6 +32,15 @@ pub struct Verdict {
     pub reason: String,
     /// Sentence for people.
     pub message: String,
+    /// Whether the pod has to go for the node's sake, through no fault of its own.
+    pub disruption: bool,
+}
+
+impl Verdict {
+    /// A verdict about the pod itself.
+    pub fn new(reason: &str, message: String) -> Verdict {
+        Verdict { reason: reason.to_owned(), message, disruption: false }
+    }
 }
 
 /// What the status is computed from.
@@ -196,6 +205,10 @@ fn conditions(facts: &Facts<'_>, old: Option<&PodStatus>, status: &PodStatus) ->
     let containers_ready = containers_ready(pod, status, phase);
     let ready = gates(pod, old, &containers_ready);
     let flag = |on: bool| Verdicted { status: on, reason: None, message: None };
+    let disrupted = facts.verdict.filter(|verdict| verdict.disruption).map(|verdict| {
+        let message = Some(verdict.message.clone());
+        ("DisruptionTarget", Verdicted { status: true, reason: Some("TerminationByKubelet"), message })
+    });
     [
         ("PodReadyToStartContainers", flag(network)),
         ("Initialized", initialized),
@@ -204,6 +217,7 @@ fn conditions(facts: &Facts<'_>, old: Option<&PodStatus>, status: &PodStatus) ->
         ("PodScheduled", flag(true)),
     ]
     .into_iter()
+    .chain(disrupted)
     .map(|(name, verdict)| condition(facts, old, name, verdict))
     .collect()
 }

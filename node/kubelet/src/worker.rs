@@ -74,6 +74,10 @@ pub(crate) struct Worker {
     publishing: bool,
     publish_at: Option<Instant>,
     publish_failures: u32,
+    /// When the status is written again because the API shows another one.
+    drift_at: Option<Instant>,
+    /// Whether what a pod that ended has left is to go.
+    clear: bool,
     refreshing: bool,
     /// Ended containers whose last words are being read.
     listening: BTreeSet<String>,
@@ -114,6 +118,8 @@ impl Worker {
             publishing: false,
             publish_at: None,
             publish_failures: 0,
+            drift_at: None,
+            clear: false,
             refreshing: false,
             listening: BTreeSet::new(),
             farewell: Farewell::NotYet,
@@ -121,6 +127,9 @@ impl Worker {
             wake: None,
             pod,
         };
+        if worker.admitted && worker.pod.spec.is_some() {
+            worker.node.pods.adopt(&worker.reference.uid, &worker.pod);
+        }
         worker.adopt();
         worker
     }
@@ -215,7 +224,8 @@ impl Worker {
         if !self.listening.is_empty() {
             return far;
         }
-        [self.wake, self.publish_at.filter(|_| !self.publishing), retry]
+        let idle = |at: Option<Instant>| at.filter(|_| !self.publishing);
+        [self.wake, idle(self.publish_at), idle(self.drift_at), retry]
             .into_iter()
             .flatten()
             .min()
@@ -255,6 +265,7 @@ impl Worker {
     fn pod_changed(&mut self, pod: Arc<Pod>) {
         let was_deleted = self.pod.metadata.deletion_timestamp.is_some();
         let before = std::mem::replace(&mut self.pod, pod);
+        self.watch_drift();
         let described = |pod: &Pod| (pod.metadata.labels.clone(), pod.metadata.annotations.clone());
         if described(&before) != described(&self.pod) {
             // Volumes may show labels and annotations.
@@ -280,12 +291,18 @@ impl Worker {
             Signal::VolumesChanged => self.remount(),
             // Its uid is looked up when the status is published.
             Signal::Mirrored => self.published = None,
-            Signal::Evict(verdict, grace) => {
-                if self.verdict.is_none() {
-                    self.verdict = Some(verdict);
-                    self.begin_stop(grace);
-                }
-            }
+            Signal::Evict(verdict, grace) => self.evict(verdict, grace),
+            Signal::Clear => self.clear = true,
+        }
+    }
+
+    /// The node wants the pod ended; told again it says nothing new.
+    fn evict(&mut self, verdict: Verdict, grace: i64) {
+        self.node.pods.change(&self.reference.uid, |known| known.evicted = true);
+        if self.verdict.is_none() && !self.wants_gone() {
+            self.node.events.warning(&self.pod, None, &verdict.reason, &verdict.message);
+            self.verdict = Some(verdict);
+            self.begin_stop(grace);
         }
     }
 }

@@ -160,7 +160,7 @@ impl Reporter {
         });
         let mut addresses: Vec<Value> =
             node.config.node_ips.iter().map(|ip| json!({"type": "InternalIP", "address": ip})).collect();
-        addresses.push(json!({"type": "Hostname", "address": node.config.hostname}));
+        addresses.push(json!({"type": "Hostname", "address": node.config.node_name}));
         json!({
             "capacity": resources, "allocatable": resources, "conditions": conditions, "addresses": addresses,
             "daemonEndpoints": {"kubeletEndpoint": {"Port": node.config.port()}},
@@ -266,7 +266,7 @@ fn comparable(status: &Value) -> Value {
 
 fn labels(node: &Node) -> Value {
     json!({
-        "kubernetes.io/hostname": node.config.hostname,
+        "kubernetes.io/hostname": node.config.node_name,
         "kubernetes.io/os": "linux", "kubernetes.io/arch": architecture(),
         "beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": architecture(),
     })

@@ -272,8 +272,10 @@ fn a_pod_stopped_before_is_still_removed_when_it_is_deleted() {
     let over = observed(vec![sandbox("s", 0, false)], vec![container("app", RunState::Exited, 0, 0)]);
     let going = Progressing { torn_down: TornDown::Stopped, ..ready(&[]) };
     assert!(next_steps(&plain(), &Want::Stop, &over, &going, at(0)).steps.is_empty());
-    let plan = next_steps(&plain(), &Want::Gone, &over, &going, at(0));
-    assert_eq!(plan.steps, [Step::TearDown { remove: true }]);
+    for want in [Want::Clear, Want::Gone] {
+        let plan = next_steps(&plain(), &want, &over, &going, at(0));
+        assert_eq!(plan.steps, [Step::TearDown { remove: true }], "{want:?}");
+    }
 }
 
 #[test]

@@ -200,7 +200,7 @@ fn a_condition_keeps_its_time_until_it_changes() {
 
 #[test]
 fn a_verdict_fails_the_pod_once_nothing_runs() {
-    let verdict = Verdict { reason: "Evicted".into(), message: "out of memory".into() };
+    let verdict = Verdict { reason: "Evicted".into(), message: "out of memory".into(), disruption: true };
     let extra = Extra { verdict: Some(verdict), stopping: true, ..up() };
     let running = observed(vec![container("app", RunState::Running, 0, 0)]);
     assert_eq!(status(&plain("Always"), &running, &extra).phase.as_deref(), Some("Running"));

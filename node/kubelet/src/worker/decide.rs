@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{Farewell, Worker};
 use crate::{
-    admission, clock,
+    clock,
     ops::{self, Done, StartInput},
     plan::{self, Progress, Step, Want},
     spec,
@@ -45,20 +45,30 @@ impl Worker {
         let ended = self.verdict.is_some()
             || spec::is_terminal_phase(&self.pod)
             || status::finished(&self.pod, &self.observed);
-        if ended { Want::Stop } else { Want::Run }
+        match ended {
+            false => Want::Run,
+            true if self.clear || self.is_evicted() => Want::Clear,
+            true => Want::Stop,
+        }
+    }
+
+    /// Whether the pod had to make room; an earlier kubelet may have said so.
+    fn is_evicted(&self) -> bool {
+        const EVICTED: Option<&str> = Some("Evicted");
+        let told = self.pod.status.as_ref().and_then(|status| status.reason.as_deref());
+        self.verdict.as_ref().map(|verdict| verdict.reason.as_str()) == EVICTED || told == EVICTED
     }
 
     fn admit(&mut self) {
-        match admission::admit(&self.pod, &self.node.admission_view(&self.reference.uid)) {
+        match self.node.admit(&self.reference.uid, &self.pod) {
             Ok(()) => {
                 self.admitted = true;
                 crate::arrow::note(&self.reference, "admitted");
-                self.node.pod_admitted(&self.reference.uid, self.pod.clone());
             }
             Err(refused) => {
                 self.node.events.warning(&self.pod, None, &refused.reason, &refused.message);
                 let message = format!("Pod was rejected: {}", refused.message);
-                self.verdict = Some(Verdict { reason: refused.reason, message });
+                self.verdict = Some(Verdict::new(&refused.reason, message));
             }
         }
     }
@@ -71,7 +81,7 @@ impl Worker {
         if at <= clock::now() {
             let message = "Pod was active on the node longer than the specified deadline".to_owned();
             self.node.events.normal(&self.pod, None, "DeadlineExceeded", &message);
-            self.verdict = Some(Verdict { reason: "DeadlineExceeded".into(), message });
+            self.verdict = Some(Verdict::new("DeadlineExceeded", message));
             self.wake = Some(Instant::now());
         } else {
             let at = clock::instant(at);

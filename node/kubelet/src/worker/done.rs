@@ -87,6 +87,13 @@ impl Worker {
                 self.going.sandbox = Progress::Idle;
                 self.observed.merge_sandbox(sandbox);
             }
+            Err(ops::SandboxError::Claims { claim }) => {
+                let message = format!(
+                    "Failed to prepare dynamic resources: pod resource claim \"{claim}\": not supported on this node"
+                );
+                self.node.events.warning(&self.pod, None, "FailedPrepareDynamicResources", &message);
+                self.going.sandbox = Progress::Failed { retry_at: self.retry_at("sandbox") };
+            }
             Err(error) => self.going.sandbox = self.sandbox_failed(&error),
         }
     }
@@ -211,7 +218,7 @@ impl Worker {
                         sandbox.ready = false;
                     }
                 }
-                self.node.pod_stopped(&self.reference.uid);
+                self.node.pod_stopped(&self.reference.uid, remove);
             }
             Err(error) => {
                 tracing::warn!(pod = %self.reference, error = %error, "pod not torn down; will retry");

@@ -7,7 +7,7 @@ use super::Worker;
 use crate::{
     observed::{Container, RunState, Sandbox},
     ops,
-    plan::Progress,
+    plan::{Progress, TornDown},
     runtime::watch::PodListing,
 };
 
@@ -19,6 +19,10 @@ impl Worker {
     pub(super) fn runtime_event(&mut self, event: &cri::ContainerEventResponse) {
         let Some(status) = &event.pod_sandbox_status else { return };
         let deleted = event.container_event_type == cri::ContainerEventType::ContainerDeletedEvent as i32;
+        if self.is_clearing() {
+            // How it ended is known; that it goes now is no news about that.
+            return;
+        }
         if deleted {
             if event.container_id == status.id {
                 self.observed.forget_sandbox(&event.container_id);
@@ -45,6 +49,9 @@ impl Worker {
 
     /// Compares with a relist and asks about what differs.
     pub(super) fn relisted(&mut self, listing: &PodListing, began: Instant) {
+        if self.is_clearing() {
+            return;
+        }
         let mut ask = Vec::new();
         for (id, seen) in &listing.containers {
             let known = self.observed.containers.get(id);
@@ -84,6 +91,12 @@ impl Worker {
             }
         }
         self.ask(ask);
+    }
+
+    /// Whether the sandboxes are being removed with everything in them, or were.
+    fn is_clearing(&self) -> bool {
+        self.going.torn_down == TornDown::Removed
+            || (self.going.tearing_down && self.grace.is_some() && !self.observed.any_running())
     }
 
     pub(super) fn refresh_all(&mut self) {

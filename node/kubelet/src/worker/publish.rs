@@ -17,6 +17,18 @@ use crate::{
 
 /// A status that only says "being created" may wait this long for a better one.
 const SOON: Duration = Duration::from_millis(200);
+/// What another client has written over the status may be seen for this long, as upstream has it.
+const DRIFT: Duration = Duration::from_secs(10);
+
+/// Fields that go when a status does not have them any more.
+const OWNED: [&str; 6] = [
+    "message",
+    "reason",
+    "podIP",
+    "initContainerStatuses",
+    "containerStatuses",
+    "ephemeralContainerStatuses",
+];
 
 impl Worker {
     /// Computes the status and sends it if it differs from what the API has.
@@ -26,7 +38,8 @@ impl Worker {
         }
         let status = self.current_status();
         self.node.pod_status(&self.reference.uid, &self.pod, &status);
-        if self.published.as_ref() == Some(&status) {
+        let drifted = self.drift_at.is_some_and(|at| at <= Instant::now());
+        if self.published.as_ref() == Some(&status) && !drifted {
             self.publish_at = None;
             return;
         }
@@ -51,7 +64,9 @@ impl Worker {
         }
         self.publish_at = None;
         self.publishing = true;
-        let body = patch(&uid, self.published.as_ref().or(self.pod.status.as_ref()), &status);
+        self.drift_at = None;
+        let published = self.published.as_ref().filter(|_| !drifted);
+        let body = patch(&uid, published.or(self.pod.status.as_ref()), &status);
         let node = self.node.clone();
         let reference = self.reference.clone();
         self.ops.push(Box::pin(async move {
@@ -62,6 +77,15 @@ impl Worker {
             crate::arrow::Calls::api(&reference).over(&what, begun, &result, |()| "200".to_owned());
             Done::Published { status: Box::new(status), result }
         }));
+    }
+
+    /// Notes when to write the status again if the API shows another one than was written.
+    pub(super) fn watch_drift(&mut self) {
+        let differs = match (&self.published, &self.pod.status) {
+            (Some(own), Some(shown)) if !spec::is_static(&self.pod) => differs(own, shown),
+            _ => false,
+        };
+        self.drift_at = differs.then(|| self.drift_at.unwrap_or_else(|| Instant::now() + DRIFT));
     }
 
     fn current_status(&self) -> PodStatus {
@@ -130,6 +154,24 @@ impl Worker {
     }
 }
 
+/// Whether `shown` lacks something of `own`; what others have added does not count.
+fn differs(own: &PodStatus, shown: &PodStatus) -> bool {
+    let (mut own, mut shown) = (object(own), object(shown));
+    let conditions = |status: &mut Map<String, Value>| match status.remove("conditions") {
+        Some(Value::Array(all)) => all,
+        _ => Vec::new(),
+    };
+    let (mine, all) = (conditions(&mut own), conditions(&mut shown));
+    let kept = |condition: &Value| {
+        let same =
+            |other: &&Value| ["type", "status", "reason", "message"].iter().all(|k| other[k] == condition[k]);
+        all.iter().any(|other| same(&other))
+    };
+    // Fields that only a kubelet writes must be absent where it wrote none.
+    let added = OWNED.iter().any(|key| shown.contains_key(*key) && !own.contains_key(*key));
+    added || !mine.iter().all(kept) || own.iter().any(|(key, value)| shown.get(key) != Some(value))
+}
+
 fn is_creating(status: &PodStatus) -> bool {
     if status.phase.as_deref() != Some("Pending") {
         return false;
@@ -148,14 +190,7 @@ fn patch(uid: &str, old: Option<&PodStatus>, new: &PodStatus) -> Vec<u8> {
     let mut body = object(new);
     if let Some(old) = old {
         let before = object(old);
-        for key in [
-            "message",
-            "reason",
-            "podIP",
-            "initContainerStatuses",
-            "containerStatuses",
-            "ephemeralContainerStatuses",
-        ] {
+        for key in OWNED {
             if before.contains_key(key) && !body.contains_key(key) {
                 body.insert(key.to_owned(), Value::Null);
             }
@@ -191,5 +226,32 @@ fn object(status: &PodStatus) -> Map<String, Value> {
     match serde_json::to_value(status) {
         Ok(Value::Object(map)) => map,
         _ => Map::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(value: Value) -> PodStatus {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn what_others_add_is_no_drift_and_what_they_change_is() {
+        let own = json!({"phase": "Running", "podIPs": [{"ip": "10.0.0.1"}], "conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        let mut shown = own.clone();
+        shown["conditions"].as_array_mut().unwrap().push(json!({"type": "Mine", "status": "True"}));
+        shown["nominatedNodeName"] = json!("n2");
+        shown["conditions"][0]["lastTransitionTime"] = json!("2026-02-02T00:00:00Z");
+        assert!(!differs(&status(own.clone()), &status(shown.clone())));
+        for (path, value) in [("/phase", json!("Pending")), ("/conditions/0/status", json!("False"))] {
+            let mut changed = shown.clone();
+            *changed.pointer_mut(path).unwrap() = value;
+            assert!(differs(&status(own.clone()), &status(changed)), "{path}");
+        }
+        shown["message"] = json!("not mine");
+        assert!(differs(&status(own), &status(shown)), "a message where there was none is one");
     }
 }

@@ -75,6 +75,10 @@ impl Cluster {
     }
 
     pub(crate) async fn start_kubelet(&mut self) {
+        self.start_kubelet_with(|_| {}).await;
+    }
+
+    pub(crate) async fn start_kubelet_with(&mut self, change: impl FnOnce(&mut Config)) {
         let mut config = Config::new(
             self.node.clone(),
             NODE,
@@ -93,6 +97,7 @@ impl Cluster {
             key: serving.key_pem,
             client_ca: pki.ca_pem().to_owned(),
         });
+        change(&mut config);
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         tasks.spawn(config.build().await.unwrap().run(stop.clone()));
@@ -216,6 +221,16 @@ impl Cluster {
             assert!(Instant::now() < until, "never: {what}");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
+    }
+
+    /// How often an event about a pod with this reason was written.
+    pub(crate) async fn told(&self, pod: &str, reason: &str) -> i32 {
+        let api: Api<Event> = Api::default_namespaced(self.client.clone());
+        let all = api.list(&ListParams::default()).await.unwrap().items.into_iter();
+        let about = all.filter(|e| {
+            e.involved_object.name.as_deref() == Some(pod) && e.reason.as_deref() == Some(reason)
+        });
+        about.map(|event| event.count.unwrap_or(1)).sum()
     }
 
     async fn messages(&self) -> Vec<String> {

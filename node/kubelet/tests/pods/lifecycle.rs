@@ -265,3 +265,28 @@ async fn a_pod_needs_one_status_to_run_and_one_to_go() {
     assert_eq!(seen, expected.map(|(deleted, phase)| (deleted, phase.to_owned())));
     cluster.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_that_another_client_wrote_is_seen_for_a_while_and_then_set_right() {
+    let cluster = Cluster::start().await;
+    cluster.create("web", one("run:1")).await;
+    cluster.running("web").await;
+    let unready =
+        json!({"status": {"conditions": [{"type": "Ready", "status": "False"}], "message": "not mine"}});
+    let begun = Instant::now();
+    let params = kube::api::PatchParams::default();
+    cluster.pods().patch_status("web", &params, &kube::api::Patch::Strategic(unready)).await.unwrap();
+    let pod = cluster.until("web", "unready", |pod| condition(pod, "Ready") == Some("False")).await;
+    assert_eq!(pod.status.unwrap().message.as_deref(), Some("not mine"));
+    let pod = cluster.running("web").await;
+    assert!(begun.elapsed() > Duration::from_secs(8), "set right after {:?}", begun.elapsed());
+    assert_eq!(pod.status.unwrap().message, None);
+    // What is set right is not written again and again.
+    let version = cluster.pods().get("web").await.unwrap().metadata.resource_version;
+    cluster.fake.end("app", 1);
+    let pod = cluster.until("web", "restarted", |pod| restarts(pod) == 1 && phase(pod) == "Running").await;
+    assert_ne!(pod.metadata.resource_version, version, "an own change goes out at once");
+    cluster.delete("web", 1).await;
+    cluster.gone("web").await;
+    cluster.stop().await;
+}

@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod admission;
 mod cluster;
 mod faults;
 mod lifecycle;
+mod pressure;
 mod probes;
 mod runtime;
 mod server;

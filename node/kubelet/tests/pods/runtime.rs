@@ -58,6 +58,10 @@ pub(crate) struct World {
     pub(crate) exec_url: String,
     /// Whether it says that it makes user namespaces.
     pub(crate) user_namespaces: bool,
+    /// Handlers that sandboxes were run with.
+    pub(crate) handlers: Vec<String>,
+    /// Images besides those that names conjure up, with a file that stands for what they take.
+    pub(crate) images: Vec<(cri::Image, std::path::PathBuf)>,
 }
 
 #[derive(Clone)]
@@ -252,12 +256,14 @@ impl RuntimeService for Fake {
         &self,
         request: Request<cri::RunPodSandboxRequest>,
     ) -> Answer<cri::RunPodSandboxResponse> {
-        let config = request.into_inner().config.unwrap();
+        let request = request.into_inner();
+        let config = request.config.unwrap();
         let id = {
             let mut world = self.note("run_pod_sandbox", &config.metadata.as_ref().unwrap().name);
             if let Some(why) = &world.fail_sandbox {
                 return Err(Status::unknown(why.clone()));
             }
+            world.handlers.push(request.runtime_handler);
             world.next += 1;
             let id = format!("box{}", world.next);
             let ip = world.address.clone().unwrap_or_else(|| format!("10.9.0.{}", world.next));
@@ -649,18 +655,32 @@ impl ImageService for Fake {
     }
 
     async fn list_images(&self, _: Request<cri::ListImagesRequest>) -> Answer<cri::ListImagesResponse> {
-        Ok(Response::new(Default::default()))
+        let images = self.world.lock().unwrap().images.iter().map(|(image, _)| image.clone()).collect();
+        Ok(Response::new(cri::ListImagesResponse { images }))
     }
 
     async fn stream_images(&self, _: Request<cri::StreamImagesRequest>) -> Answer<Self::StreamImagesStream> {
         Err(Status::unimplemented("stream_images"))
     }
 
-    async fn remove_image(&self, _: Request<cri::RemoveImageRequest>) -> Answer<cri::RemoveImageResponse> {
-        Err(Status::unimplemented("remove_image"))
+    async fn remove_image(
+        &self,
+        request: Request<cri::RemoveImageRequest>,
+    ) -> Answer<cri::RemoveImageResponse> {
+        let id = request.into_inner().image.unwrap().image;
+        let mut world = self.note("remove_image", &id);
+        world.images.retain(|(image, file)| {
+            let stays = image.id != id;
+            if !stays {
+                std::fs::remove_file(file).ok();
+            }
+            stays
+        });
+        Ok(Response::new(Default::default()))
     }
 
     async fn image_fs_info(&self, _: Request<cri::ImageFsInfoRequest>) -> Answer<cri::ImageFsInfoResponse> {
+        drop(self.note("image_fs_info", ""));
         Err(Status::unimplemented("image_fs_info"))
     }
 }
