@@ -4,6 +4,8 @@ mod read;
 pub(crate) mod wire;
 mod write;
 
+use std::cell::Cell;
+
 use serde_json::{Map, Value};
 
 use crate::Kind;
@@ -44,6 +46,9 @@ pub enum ProtobufError {
         /// Kind in the envelope.
         kind: String,
     },
+    /// The object would take too much memory: 413.
+    #[error("the object takes more than {} bytes of memory", strict::MOST_MEMORY)]
+    TooLarge,
     /// A value does not fit its field.
     #[error("{0}")]
     Value(String),
@@ -88,7 +93,8 @@ pub fn envelope_kind(bytes: &[u8]) -> Result<(String, String), ProtobufError> {
 /// Decodes a bare message.
 pub fn decode_message(schema: SchemaRef, bytes: &[u8]) -> Result<Value, ProtobufError> {
     let mut map = Map::new();
-    read::message(schema, 0, bytes, &mut map, 0)?;
+    let memory = Cell::new(strict::MOST_MEMORY);
+    read::message(schema, 0, bytes, &mut map, read::At::root(&memory))?;
     let mut value = Value::Object(map);
     strict::conform_message(schema, &mut value)?;
     Ok(value)

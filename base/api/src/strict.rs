@@ -3,6 +3,7 @@
 //! [`conform`] does in one walk what a round trip through upstream's Go structs does: unknown fields go, empty
 //! `omitempty` fields go, fields Go always writes appear, quantities and times become canonical.
 
+mod complain;
 mod json;
 mod shape;
 
@@ -11,7 +12,11 @@ use serde_json::Value;
 use crate::Kind;
 use crate::schema::{Message, SchemaRef};
 
-pub use json::{DecodeError, Decoded, decode_json};
+use complain::Complaints;
+pub use complain::complaints;
+pub use json::{DEEPEST, MOST_MEMORY, TOO_DEEP, TOO_LARGE, TOO_MANY};
+pub use json::{DecodeError, Decoded, decode_from, decode_json};
+pub(crate) use json::{Room, decode_within};
 
 /// A value has the wrong JSON type; the text is that of Go's decoder.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -25,9 +30,9 @@ pub fn conform(kind: &Kind, object: &mut Value) -> Result<Vec<String>, TypeError
 
 /// [`conform`] for a message that is no kind of the table, such as `DeleteOptions`.
 pub fn conform_message(schema: SchemaRef, object: &mut Value) -> Result<Vec<String>, TypeError> {
-    let mut walk = shape::Walk { unknown: Vec::new() };
+    let mut walk = shape::Walk { unknown: Complaints::default() };
     walk.root(schema, object)?;
-    Ok(walk.unknown)
+    Ok(walk.unknown.into_list())
 }
 
 /// The message with this OpenAPI definition name.

@@ -36,6 +36,11 @@ use crate::status::{ApiError, Result};
 /// Larger bodies are refused.
 pub(crate) const BODY_LIMIT: usize = 3 << 20;
 
+/// Warnings of more characters than this in all are cut,
+const WARNINGS: usize = 4096;
+/// each to this length.
+const WARNING: usize = 256;
+
 /// One request about a resource, on its way through a handler.
 pub(crate) struct Call {
     pub(crate) core: Arc<Core>,
@@ -80,12 +85,25 @@ impl Call {
         &self.target.name
     }
 
-    /// Adds the collected warnings to a response.
+    /// Adds the collected warnings to a response: each once, and cut short when they are too many, as upstream does.
     fn warn(&self, mut response: Response) -> Response {
-        for warning in &self.warnings {
-            let text = warning.replace('\\', "\\\\").replace('"', "\\\"");
-            if let Ok(value) = http::HeaderValue::from_str(&format!("299 - \"{text}\"")) {
+        if self.warnings.is_empty() {
+            return response;
+        }
+        let mut seen = std::collections::HashSet::new();
+        let warnings: Vec<&String> = self.warnings.iter().filter(|warning| seen.insert(*warning)).collect();
+        let total: usize = warnings.iter().map(|warning| warning.chars().count()).sum();
+        let mut written = 0;
+        for warning in warnings {
+            let most = if total > WARNINGS { WARNING } else { usize::MAX };
+            let text: String = warning.chars().take(most).collect();
+            written += text.chars().count();
+            let text = text.replace('\\', "\\\\").replace('"', "\\\"");
+            if let Ok(value) = http::HeaderValue::from_bytes(format!("299 - \"{text}\"").as_bytes()) {
                 response.headers_mut().append(http::header::WARNING, value);
+            }
+            if written >= WARNINGS {
+                break;
             }
         }
         response

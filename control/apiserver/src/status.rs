@@ -1,5 +1,7 @@
 //! Errors as clients see them: Kubernetes' `Status` object, with upstream's reasons and wording.
 
+use std::collections::HashSet;
+
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
@@ -180,12 +182,12 @@ impl ApiError {
     /// 422 about an object that no row of the kinds table describes (options, for example).
     pub(crate) fn invalid_of(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         // The causes may say a thing twice, as upstream's do; the message does not.
-        let mut lines: Vec<String> = Vec::new();
-        for line in errors.iter().map(|e| format!("{}: {}", e.field, e.message)) {
-            if !lines.contains(&line) {
-                lines.push(line);
-            }
-        }
+        let mut seen = HashSet::new();
+        let lines: Vec<String> = errors
+            .iter()
+            .filter(|e| seen.insert((&e.field, &e.message)))
+            .map(|e| format!("{}: {}", e.field, e.message))
+            .collect();
         let text = match lines.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),

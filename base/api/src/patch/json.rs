@@ -1,10 +1,82 @@
 //! JSON patch: add, remove, replace, move, copy, test over JSON pointers.
+//!
+//! A short patch can ask for much: what copies add, what moves walk through and how deep it all nests is bounded while
+//! the patch is applied, because even dropping a value that nests too deeply would overflow the stack.
+
+use std::io;
 
 use serde_json::Value;
 
 use super::PatchError;
+use crate::strict::{DEEPEST, TOO_DEEP};
 
 const MOST_OPERATIONS: usize = 10_000;
+/// What all copies of a patch may add, as upstream's `JSONPatchMaxCopyBytes`.
+const MOST_COPIED: usize = 3 << 20;
+/// How many values operations may look through or shift in all.
+const MOST_STEPS: usize = 10_000_000;
+
+/// How much more a patch may do.
+struct Room {
+    copied: usize,
+    steps: usize,
+}
+
+impl Room {
+    fn steps(&mut self, steps: usize) -> Result<(), String> {
+        self.steps = self.steps.checked_sub(steps).ok_or("the patch asks for too much work")?;
+        Ok(())
+    }
+
+    /// Accounts for a copy of a value.
+    fn copy(&mut self, value: &Value) -> Result<(), String> {
+        let mut size = Length(0);
+        // Ignored: counting cannot fail.
+        serde_json::to_writer(&mut size, value).ok();
+        self.copied += size.0;
+        if self.copied <= MOST_COPIED {
+            return Ok(());
+        }
+        let copied = self.copied;
+        Err(format!(
+            "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {MOST_COPIED}"
+        ))
+    }
+
+    /// Refuses a value that would nest too deeply where it is put.
+    fn nest(&mut self, path: &str, value: &Value) -> Result<(), String> {
+        let above = path.bytes().filter(|b| *b == b'/').count();
+        let Some(levels) = DEEPEST.checked_sub(above) else { return Err(TOO_DEEP.to_owned()) };
+        self.fits(value, levels)
+    }
+
+    fn fits(&mut self, value: &Value, levels: usize) -> Result<(), String> {
+        self.steps(1)?;
+        let below = match value {
+            Value::Array(_) | Value::Object(_) => levels.checked_sub(1).ok_or(TOO_DEEP)?,
+            _ => return Ok(()),
+        };
+        match value {
+            Value::Array(items) => items.iter().try_for_each(|v| self.fits(v, below)),
+            Value::Object(map) => map.values().try_for_each(|v| self.fits(v, below)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Counts what is written to it.
+struct Length(usize);
+
+impl io::Write for Length {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 pub(super) fn apply(document: &mut Value, patch: &Value) -> Result<(), PatchError> {
     let Value::Array(operations) = patch else {
@@ -22,34 +94,44 @@ pub(super) fn apply(document: &mut Value, patch: &Value) -> Result<(), PatchErro
     if operations.len() > MOST_OPERATIONS {
         return Err(PatchError::TooLarge { limit: MOST_OPERATIONS, given: operations.len() });
     }
-    operations.iter().try_for_each(|o| operation(document, o).map_err(PatchError::Unprocessable))
+    let mut room = Room { copied: 0, steps: MOST_STEPS };
+    operations.iter().try_for_each(|o| operation(document, o, &mut room).map_err(PatchError::Unprocessable))
 }
 
-fn operation(document: &mut Value, operation: &Value) -> Result<(), String> {
+fn operation(document: &mut Value, operation: &Value, room: &mut Room) -> Result<(), String> {
     let path = || operation["path"].as_str().ok_or("operation missing path field: missing value");
     let from = || operation["from"].as_str().ok_or("operation, missing from field: missing value");
     let value = || operation.get("value").ok_or("operation, missing value field: missing value");
     match operation["op"].as_str().unwrap_or("unknown") {
-        "add" => add(document, path()?, value()?.clone()),
-        "remove" => remove(document, path()?).map(|_| ()),
+        "add" => {
+            let (path, value) = (path()?, value()?);
+            room.nest(path, value)?;
+            add(document, path, value.clone(), room)
+        }
+        "remove" => remove(document, path()?, room).map(|_| ()),
         "replace" => {
-            let (path, value) = (path()?, value()?.clone());
+            let (path, value) = (path()?, value()?);
+            room.nest(path, value)?;
             let missing =
                 || format!("replace operation does not apply: doc is missing key: {path}: missing value");
-            *lookup_mut(document, path).ok_or_else(missing)? = value;
+            *lookup_mut(document, path).ok_or_else(missing)? = value.clone();
             Ok(())
         }
         "move" => {
             let (from, path) = (from()?, path()?);
-            let moved = remove(document, from)?;
-            add(document, path, moved)
+            let moved = remove(document, from, room)?;
+            room.nest(path, &moved)?;
+            add(document, path, moved, room)
         }
         "copy" => {
             let (from, path) = (from()?, path()?);
             let missing =
                 || format!("copy operation does not apply: doc is missing from path: {from}: missing value");
-            let copied = lookup(document, from).ok_or_else(missing)?.clone();
-            add(document, path, copied)
+            let found = lookup(document, from).ok_or_else(missing)?;
+            room.copy(found)?;
+            room.nest(path, found)?;
+            let copied = found.clone();
+            add(document, path, copied, room)
         }
         "test" => {
             let path = path()?;
@@ -114,7 +196,7 @@ fn split(pointer: &str) -> Option<(&str, String)> {
     Some((parent, token(last)))
 }
 
-fn add(document: &mut Value, path: &str, value: Value) -> Result<(), String> {
+fn add(document: &mut Value, path: &str, value: Value, room: &mut Room) -> Result<(), String> {
     if path.is_empty() {
         *document = value;
         return Ok(());
@@ -138,6 +220,7 @@ fn add(document: &mut Value, path: &str, value: Value) -> Result<(), String> {
                     "error in add for path: '{path}': Unable to access invalid index: {at}: invalid index referenced"
                 ));
             }
+            room.steps(items.len() - at)?;
             items.insert(at, value);
             Ok(())
         }
@@ -145,7 +228,7 @@ fn add(document: &mut Value, path: &str, value: Value) -> Result<(), String> {
     }
 }
 
-fn remove(document: &mut Value, path: &str) -> Result<Value, String> {
+fn remove(document: &mut Value, path: &str, room: &mut Room) -> Result<Value, String> {
     let missing =
         || format!("remove operation does not apply: doc is missing path: \"{path}\": missing value");
     let (parent, last) = split(path).ok_or_else(missing)?;
@@ -156,7 +239,10 @@ fn remove(document: &mut Value, path: &str) -> Result<Value, String> {
             )
         }),
         Value::Array(items) => match index(&last, items.len()) {
-            Some(at) if at < items.len() => Ok(items.remove(at)),
+            Some(at) if at < items.len() => {
+                room.steps(items.len() - at)?;
+                Ok(items.remove(at))
+            }
             _ => Err(format!(
                 "error in remove for path: '{path}': Unable to access invalid index: {last}: invalid index referenced"
             )),
@@ -195,6 +281,53 @@ mod tests {
             apply(&mut patched, &patch).unwrap_or_else(|e| panic!("{document} + {patch}: {e}"));
             assert_eq!(patched, expected, "{document} + {patch}");
         }
+    }
+
+    fn refused(document: Value, patch: &Value) -> String {
+        match apply(&mut document.clone(), patch) {
+            Err(PatchError::Unprocessable(why)) => why,
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn copies_add_no_more_than_a_body_may_have() {
+        // Thirty doublings of a kilobyte are a terabyte.
+        let mut patch = vec![json!({"op": "add", "path": "/a", "value": {"x": "y".repeat(1024)}})];
+        patch.extend((0..30).map(|i| json!({"op": "copy", "from": "/a", "path": format!("/a/{i}")})));
+        let why = refused(json!({}), &Value::Array(patch));
+        assert!(why.starts_with("Unable to complete the copy"), "{why}");
+        let list = json!([{"op": "copy", "from": "/a", "path": "/a/-"}]);
+        let mut document = json!({"a": [1]});
+        apply(&mut document, &list).unwrap();
+        assert_eq!(document, json!({"a": [1, [1]]}));
+    }
+
+    #[test]
+    fn nothing_nests_deeper_than_a_body_may() {
+        // Each moves all there is into the innermost of another fifty levels.
+        let tower = "/a".repeat(50);
+        let nested = (0..50).fold(json!({}), |inner, _| json!({"a": inner}));
+        let mut patch = vec![json!({"op": "add", "path": "/x", "value": nested})];
+        for _ in 0..100 {
+            patch.push(json!({"op": "add", "path": "/y", "value": nested}));
+            patch.push(json!({"op": "move", "from": "/x", "path": format!("/y{tower}/a")}));
+            patch.push(json!({"op": "move", "from": "/y", "path": "/x"}));
+        }
+        assert_eq!(refused(json!({}), &Value::Array(patch)), TOO_DEEP);
+        let added = json!([{"op": "add", "path": "/a".repeat(DEEPEST + 1), "value": 1}]);
+        assert_eq!(refused(json!({}), &added), TOO_DEEP);
+        let copied = json!([{"op": "add", "path": "/x", "value": nested}, {"op": "copy", "from": "/x", "path": format!("/x{tower}/a")}]);
+        assert_eq!(refused(json!({}), &copied), TOO_DEEP);
+    }
+
+    #[test]
+    fn work_that_a_short_patch_asks_for_is_bounded() {
+        let list = json!({"a": vec![0; 50_000]});
+        let mut patch = vec![json!({"op": "move", "from": "/a/0", "path": "/a/-"}); 1000];
+        assert_eq!(refused(list.clone(), &Value::Array(patch.clone())), "the patch asks for too much work");
+        patch.truncate(50);
+        apply(&mut list.clone(), &Value::Array(patch)).unwrap();
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Messages to JSON values.
 
+use std::cell::Cell;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
@@ -8,10 +10,37 @@ use serde_json::{Map, Number, Value, json};
 use super::wire::{Payload, Reader};
 use super::{MAGIC, ProtobufError};
 use crate::schema::{Cardinality, Field, Message, SchemaRef, Type};
+use crate::strict::{self, DecodeError, Room};
 use crate::time;
 
-/// Objects in raw extensions may be envelopes themselves; this deep and no deeper.
-const DEEPEST: u32 = 64;
+/// Objects in raw extensions may be envelopes themselves; this deep and no deeper. Each message can be two levels of
+/// JSON, a list and its element.
+const DEEPEST: u32 = 40;
+/// What an element of a list takes in memory, before it has any fields.
+const ELEMENT: usize = 704;
+
+/// Where in the message we are, and how much more memory may be taken.
+#[derive(Clone, Copy)]
+pub(super) struct At<'a> {
+    depth: u32,
+    memory: &'a Cell<usize>,
+}
+
+impl<'a> At<'a> {
+    pub(super) fn root(memory: &'a Cell<usize>) -> At<'a> {
+        At { depth: 0, memory }
+    }
+
+    fn deeper(self) -> At<'a> {
+        At { depth: self.depth + 1, ..self }
+    }
+
+    fn take(self, bytes: usize) -> Result<(), ProtobufError> {
+        let left = self.memory.get().checked_sub(bytes);
+        self.memory.set(left.ok_or(ProtobufError::TooLarge)?);
+        Ok(())
+    }
+}
 
 /// The parts of an envelope.
 pub(super) struct Envelope<'a> {
@@ -49,9 +78,9 @@ pub(super) fn message(
     via: u32,
     bytes: &[u8],
     out: &mut Map<String, Value>,
-    depth: u32,
+    at: At<'_>,
 ) -> Result<(), ProtobufError> {
-    if depth > DEEPEST {
+    if at.depth > DEEPEST {
         return Err(ProtobufError::Value("the object is nested too deeply".to_owned()));
     }
     let wire = schema.wire();
@@ -62,14 +91,14 @@ pub(super) fn message(
             _ => schema.fields.iter().find(|f| f.via == via && f.number == number),
         };
         if let Some(field) = own {
-            read_field(field, payload, out, depth)?;
+            read_field(field, payload, out, at)?;
             continue;
         }
         let below = via * 100 + number;
         if wire.embedded.contains(&below)
             && let Payload::Bytes(inner) = payload
         {
-            message(schema, below, inner, out, depth + 1)?;
+            message(schema, below, inner, out, at.deeper())?;
         }
     }
     Ok(())
@@ -79,11 +108,11 @@ fn read_field(
     field: &'static Field,
     payload: Payload<'_>,
     out: &mut Map<String, Value>,
-    depth: u32,
+    at: At<'_>,
 ) -> Result<(), ProtobufError> {
     match field.cardinality {
         Cardinality::One => {
-            let value = read_value(field.ty, field.number, payload, depth)?;
+            let value = read_value(field.ty, field.number, payload, at)?;
             out.insert(field.name.to_owned(), value);
         }
         Cardinality::List => {
@@ -93,11 +122,15 @@ fn read_field(
                 Payload::Bytes(inner) if packed => {
                     let mut reader = Reader::new(inner);
                     while !reader.is_empty() {
+                        at.take(2 * size_of::<Value>())?;
                         let number = Payload::Varint(reader.varint()?);
-                        items.push(read_value(field.ty, field.number, number, depth)?);
+                        items.push(read_value(field.ty, field.number, number, at)?);
                     }
                 }
-                other => items.push(read_value(field.ty, field.number, other, depth)?),
+                other => {
+                    at.take(if field.message().is_some() { ELEMENT } else { 2 * size_of::<Value>() })?;
+                    items.push(read_value(field.ty, field.number, other, at)?);
+                }
             }
             match out.entry(field.name).or_insert_with(|| json!([])) {
                 Value::Array(list) => list.extend(items),
@@ -105,7 +138,8 @@ fn read_field(
             }
         }
         Cardinality::Map => {
-            let (key, value) = pair(field, payload, depth)?;
+            at.take(ELEMENT)?;
+            let (key, value) = pair(field, payload, at)?;
             if let Value::Object(map) = out.entry(field.name).or_insert_with(|| json!({})) {
                 map.insert(key, value);
             }
@@ -114,13 +148,13 @@ fn read_field(
     Ok(())
 }
 
-fn pair(field: &'static Field, payload: Payload<'_>, depth: u32) -> Result<(String, Value), ProtobufError> {
+fn pair(field: &'static Field, payload: Payload<'_>, at: At<'_>) -> Result<(String, Value), ProtobufError> {
     let (mut key, mut value) = (String::new(), None);
     let mut reader = Reader::new(bytes(field.number, payload)?);
     while let Some((number, payload)) = reader.field()? {
         match number {
             1 => key = text(number, payload)?,
-            2 => value = Some(read_value(field.ty, number, payload, depth)?),
+            2 => value = Some(read_value(field.ty, number, payload, at)?),
             _ => {}
         }
     }
@@ -130,7 +164,7 @@ fn pair(field: &'static Field, payload: Payload<'_>, depth: u32) -> Result<(Stri
             Type::Bool => json!(false),
             Type::I32 | Type::I64 => json!(0),
             Type::F64 => json!(0.0),
-            _ => read_value(field.ty, 2, Payload::Bytes(&[]), depth)?,
+            _ => read_value(field.ty, 2, Payload::Bytes(&[]), at)?,
         },
     };
     Ok((key, value))
@@ -155,7 +189,7 @@ fn varint(number: u32, payload: Payload<'_>) -> Result<i64, ProtobufError> {
     }
 }
 
-fn read_value(ty: Type, number: u32, payload: Payload<'_>, depth: u32) -> Result<Value, ProtobufError> {
+fn read_value(ty: Type, number: u32, payload: Payload<'_>, at: At<'_>) -> Result<Value, ProtobufError> {
     Ok(match ty {
         Type::Str => Value::String(text(number, payload)?),
         Type::Bool => Value::Bool(varint(number, payload)? != 0),
@@ -170,15 +204,15 @@ fn read_value(ty: Type, number: u32, payload: Payload<'_>, depth: u32) -> Result
         Type::Bytes => Value::String(STANDARD.encode(bytes(number, payload)?)),
         Type::Message(index) => {
             let mut map = Map::new();
-            message(Message::at(index), 0, bytes(number, payload)?, &mut map, depth + 1)?;
+            message(Message::at(index), 0, bytes(number, payload)?, &mut map, at.deeper())?;
             Value::Object(map)
         }
-        _ => special(ty, bytes(number, payload)?, depth)?,
+        _ => special(ty, bytes(number, payload)?, at)?,
     })
 }
 
 /// Types that are messages on the wire and something simpler in JSON.
-fn special(ty: Type, bytes: &[u8], depth: u32) -> Result<Value, ProtobufError> {
+fn special(ty: Type, bytes: &[u8], at: At<'_>) -> Result<Value, ProtobufError> {
     let mut numbers = [0i64; 3];
     let mut texts: Vec<&[u8]> = Vec::new();
     let mut reader = Reader::new(bytes);
@@ -212,12 +246,12 @@ fn special(ty: Type, bytes: &[u8], depth: u32) -> Result<Value, ProtobufError> {
         Type::Strs => {
             texts.into_iter().map(|t| utf8(t).map(Value::String)).collect::<Result<Vec<_>, _>>()?.into()
         }
-        _ => raw(first, depth)?,
+        _ => raw(first, at)?,
     })
 }
 
 /// A raw object: JSON, or an envelope of its own.
-fn raw(bytes: &[u8], depth: u32) -> Result<Value, ProtobufError> {
+fn raw(bytes: &[u8], at: At<'_>) -> Result<Value, ProtobufError> {
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
@@ -230,10 +264,17 @@ fn raw(bytes: &[u8], depth: u32) -> Result<Value, ProtobufError> {
             }
         })?;
         let mut map = Map::new();
-        message(schema, 0, envelope.raw, &mut map, depth + 1)?;
+        message(schema, 0, envelope.raw, &mut map, at.deeper())?;
         map.insert("apiVersion".to_owned(), envelope.api_version.into());
         map.insert("kind".to_owned(), envelope.kind.into());
         return Ok(Value::Object(map));
     }
-    serde_json::from_slice(bytes).map_err(|e| ProtobufError::Value(e.to_string()))
+    let levels = usize::try_from(at.depth).unwrap_or(usize::MAX).saturating_mul(2);
+    let mut room = Room::new(strict::DEEPEST.saturating_sub(levels), at.memory.get(), usize::MAX);
+    let value = strict::decode_within(bytes, &mut room).map_err(|error| match error {
+        DecodeError::TooLarge => ProtobufError::TooLarge,
+        other => ProtobufError::Value(other.to_string()),
+    });
+    at.memory.set(room.memory());
+    value
 }

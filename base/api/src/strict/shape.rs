@@ -4,14 +4,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use super::TypeError;
+use super::{Complaints, TypeError};
 use crate::path::Path;
 use crate::quantity::Quantity;
 use crate::schema::{Cardinality, Field, Message, SchemaRef, Type};
 use crate::time;
 
 pub(super) struct Walk {
-    pub(super) unknown: Vec<String>,
+    pub(super) unknown: Complaints,
 }
 
 type Checked = Result<(), TypeError>;
@@ -39,7 +39,7 @@ impl Walk {
             let child = path.child(name);
             match schema.field(name) {
                 None => {
-                    self.unknown.push(format!("unknown field \"{child}\""));
+                    self.unknown.add("unknown field", &child);
                     gone.push(name.clone());
                 }
                 Some(_) if value.is_null() => gone.push(name.clone()),

@@ -70,13 +70,9 @@ pub struct FieldError {
 
 /// The errors as one line, the way the Status message has them after `Pod "x" is invalid: `.
 pub fn summary(errors: &[FieldError]) -> String {
-    let mut lines: Vec<String> = Vec::new();
-    for error in errors {
-        let line = format!("{}: {}", error.field, error.message);
-        if !lines.contains(&line) {
-            lines.push(line);
-        }
-    }
+    let mut seen = std::collections::HashSet::new();
+    let once = errors.iter().filter(|e| seen.insert((&e.field, &e.message)));
+    let mut lines: Vec<String> = once.map(|e| format!("{}: {}", e.field, e.message)).collect();
     match lines.len() {
         1 => lines.remove(0),
         _ => format!("[{}]", lines.join(", ")),

@@ -1,8 +1,9 @@
 //! From the bytes of a body to an object of the expected kind, or upstream's words about why not.
 
 use bytes::Bytes;
-use podwire_api::protobuf;
-use podwire_api::{Kind, strict};
+use podwire_api::Kind;
+use podwire_api::protobuf::{self, ProtobufError};
+use podwire_api::strict::{self, DecodeError};
 use serde_json::{Value, json};
 
 use super::Call;
@@ -14,8 +15,13 @@ use crate::status::{ApiError, Result};
 const TYPE_META: &str =
     r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
 
-/// A body as data, and fields it had twice.
-fn parse(encoding: Encoding, kind: &Kind, bytes: &Bytes) -> Result<(Value, Vec<String>)> {
+/// Aliases may make this many values of a few, which is where upstream begins to count; it then allows less.
+const ALIASED: usize = 400_000;
+/// Brackets in YAML nest this deep and no deeper: its scanner looks through all open ones at every token.
+const BRACKETS: usize = 1000;
+
+/// A body as data, and whether fields were in it twice.
+fn parse(encoding: Encoding, kind: &Kind, bytes: &Bytes) -> Result<(Value, bool)> {
     let unreadable = |why: &dyn std::fmt::Display| {
         let (kind, start) = (kind.kind, summary(bytes));
         ApiError::bad_request(format!(
@@ -24,25 +30,68 @@ fn parse(encoding: Encoding, kind: &Kind, bytes: &Bytes) -> Result<(Value, Vec<S
     };
     match encoding {
         Encoding::Json => {
-            let decoded = strict::decode_json(bytes).map_err(|error| {
-                unreadable(&format!("couldn't get version/kind; json parse error: {error}"))
+            let decoded = strict::decode_json(bytes).map_err(|error| match error {
+                DecodeError::TooLarge => too_large(&error),
+                error => unreadable(&format!("couldn't get version/kind; json parse error: {error}")),
             })?;
-            Ok((decoded.value, decoded.duplicates))
+            Ok((decoded.value, decoded.has_duplicates))
         }
-        Encoding::Yaml => match serde_yaml_ng::from_slice(bytes) {
-            Ok(value) => Ok((value, Vec::new())),
-            Err(error) => Err(unreadable(&yaml_error(&error))),
+        Encoding::Yaml => match yaml(bytes) {
+            Ok(value) => Ok((value, false)),
+            Err(why) => Err(unreadable(&why)),
         },
         Encoding::Protobuf => match protobuf::decode_any(bytes) {
-            Ok(value) => Ok((value, Vec::new())),
+            Ok(value) => Ok((value, false)),
+            Err(error @ ProtobufError::TooLarge) => Err(too_large(&error)),
             Err(error) => Err(unreadable(&error)),
         },
     }
 }
 
+/// 413 about what a body would become.
+pub(crate) fn too_large(why: &dyn std::fmt::Display) -> ApiError {
+    let message = format!("Request entity too large: {why}");
+    ApiError::new(http::StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
+}
+
+/// A YAML text as data, or why not; what aliases make of it is bounded.
+pub(crate) fn yaml(bytes: &[u8]) -> Result<Value, String> {
+    // What kubectl applies is JSON, and that is read sooner.
+    if bytes.trim_ascii_start().starts_with(b"{")
+        && let Ok(decoded) = strict::decode_json(bytes)
+    {
+        return Ok(decoded.value);
+    }
+    let (mut open, mut deepest) = (0_usize, 0);
+    for byte in bytes {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(open);
+    }
+    // Texts in it may have any number of brackets; those of a manifest do not.
+    if deepest > BRACKETS {
+        return Err(format!("yaml: {}", strict::TOO_DEEP));
+    }
+    let deserializer = serde_yaml_ng::Deserializer::from_slice(bytes);
+    strict::decode_from(deserializer, ALIASED + bytes.len()).map_err(|error| yaml_error(&error))
+}
+
 /// What a YAML parser complains about, without its position, which upstream's words lack.
-pub(crate) fn yaml_error(error: &serde_yaml_ng::Error) -> String {
+fn yaml_error(error: &serde_yaml_ng::Error) -> String {
     let text = error.to_string();
+    let limits = [
+        (strict::TOO_DEEP, strict::TOO_DEEP),
+        (strict::TOO_LARGE, strict::TOO_LARGE),
+        (strict::TOO_MANY, strict::TOO_MANY),
+        ("recursion limit exceeded", strict::TOO_DEEP),
+        ("repetition limit exceeded", strict::TOO_MANY),
+    ];
+    if let Some((_, words)) = limits.into_iter().find(|(sign, _)| text.contains(sign)) {
+        return format!("yaml: {words}");
+    }
     let end = [" at line", ", while"].iter().filter_map(|mark| text.find(mark)).min().unwrap_or(text.len());
     format!("yaml: {}", &text[..end])
 }
@@ -81,7 +130,7 @@ pub(crate) fn object(
     validation: FieldValidation,
 ) -> Result<Value> {
     let encoding = negotiate::body_encoding(&call.parts.headers)?;
-    let (mut value, mut complaints) = parse(encoding, kind, bytes)?;
+    let (mut value, has_duplicates) = parse(encoding, kind, bytes)?;
     if value.is_null() {
         value = json!({});
     }
@@ -98,8 +147,11 @@ pub(crate) fn object(
         let (kind, version) = (kind.kind, kind.version);
         ApiError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
     };
-    let unknown = strict::conform(kind, &mut value).map_err(|error| unfit(&error))?;
-    complaints.extend(unknown);
+    let mut complaints = strict::conform(kind, &mut value).map_err(|error| unfit(&error))?;
+    if encoding == Encoding::Json && (has_duplicates || complaints.len() > 1) {
+        // Upstream complains in the order of the text, which an object does not keep.
+        complaints = strict::complaints(kind.schema, bytes);
+    }
     match validation {
         FieldValidation::Strict if !complaints.is_empty() => {
             Err(unfit(&format!("strict decoding error: {}", complaints.join(", "))))
@@ -160,9 +212,48 @@ pub(crate) fn loose(call: &Call, bytes: &Bytes) -> Result<Value> {
     let failed =
         |why: String| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {why}"));
     let value: Value = match encoding {
-        Encoding::Json => strict::decode_json(bytes).map_err(|error| failed(error.to_string()))?.value,
-        Encoding::Yaml => serde_yaml_ng::from_slice(bytes).map_err(|error| failed(yaml_error(&error)))?,
-        Encoding::Protobuf => protobuf::decode_any(bytes).map_err(|error| failed(error.to_string()))?,
+        Encoding::Json => match strict::decode_json(bytes) {
+            Ok(decoded) => decoded.value,
+            Err(error @ DecodeError::TooLarge) => return Err(too_large(&error)),
+            Err(error) => return Err(failed(error.to_string())),
+        },
+        Encoding::Yaml => yaml(bytes).map_err(failed)?,
+        Encoding::Protobuf => match protobuf::decode_any(bytes) {
+            Ok(value) => value,
+            Err(error @ ProtobufError::TooLarge) => return Err(too_large(&error)),
+            Err(error) => return Err(failed(error.to_string())),
+        },
     };
     if value.is_object() { Ok(value) } else { Err(failed("the body is not an object".into())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aliases_make_no_more_than_a_body_could_hold() {
+        let list = |of: &str, length: usize| format!("[{}]", vec![of; length].join(","));
+        // Nine levels of nine: half a billion values from a few hundred bytes.
+        let mut laughs = format!("a0: &a0 {}\n", list("lol", 9));
+        for level in 1..9 {
+            laughs += &format!("a{level}: &a{level} {}\n", list(&format!("*a{}", level - 1), 9));
+        }
+        assert_eq!(yaml(laughs.as_bytes()).unwrap_err(), "yaml: document contains excessive aliasing");
+        let text = format!("a: &a {}\nb: {}\n", "x".repeat(1 << 20), list("*a", 1000));
+        assert_eq!(yaml(text.as_bytes()).unwrap_err(), "yaml: the object takes too much memory");
+        let fair = "a: &a {b: c}\nd: [*a, *a]\n";
+        assert_eq!(yaml(fair.as_bytes()).unwrap(), json!({"a": {"b": "c"}, "d": [{"b": "c"}, {"b": "c"}]}));
+    }
+
+    #[test]
+    fn yaml_nests_as_deep_as_json_and_no_deeper() {
+        let flow = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        yaml(flow(strict::DEEPEST).as_bytes()).unwrap();
+        for text in [flow(strict::DEEPEST + 1), "- ".repeat(100_000), flow(500_000), "{".repeat(1 << 20)] {
+            let why = yaml(text.as_bytes()).unwrap_err();
+            assert_eq!(why, "yaml: exceeded max depth", "{}", &text[..8]);
+        }
+        assert_eq!(yaml(b"").unwrap(), Value::Null);
+    }
 }

@@ -77,14 +77,11 @@ fn check_force(call: &Call, format: Format, options: &WriteOptions) -> Result<()
 
 fn parse(format: Format, bytes: &Bytes) -> Result<Value> {
     if format == Format::Apply {
-        return serde_yaml_ng::from_slice(bytes).map_err(|error| {
-            let why = decode::yaml_error(&error);
+        return decode::yaml(bytes).map_err(|why| {
             ApiError::bad_request(format!("error decoding YAML: error converting YAML to JSON: {why}"))
         });
     }
-    let value = strict::decode_json(bytes)
-        .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?
-        .value;
+    let value = json(bytes)?;
     let found = decode::go_type(&value);
     match format {
         Format::Json if !value.is_array() => Err(ApiError::bad_request(format!(
@@ -97,6 +94,27 @@ fn parse(format: Format, bytes: &Bytes) -> Result<Value> {
             "error decoding patch: json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
         ))),
         _ => Ok(value),
+    }
+}
+
+/// A patch in JSON as data.
+pub(crate) fn json(bytes: &Bytes) -> Result<Value> {
+    strict::decode_json(bytes).map(|decoded| decoded.value).map_err(|error| match error {
+        strict::DecodeError::TooLarge => decode::too_large(&error),
+        error => ApiError::bad_request(format!("error decoding patch: {error}")),
+    })
+}
+
+/// 413, 422 or what else a patch that was not applied comes to.
+pub(crate) fn refused(error: patch::PatchError) -> ApiError {
+    match error {
+        patch::PatchError::BadRequest(text) => ApiError::bad_request(text),
+        patch::PatchError::Unprocessable(text) => {
+            tracing::debug!(why = text, "a patch does not apply");
+            ApiError::unprocessable()
+        }
+        patch::PatchError::Internal(text) => ApiError::internal(text),
+        error @ patch::PatchError::TooLarge { .. } => decode::too_large(&error),
     }
 }
 
@@ -115,17 +133,7 @@ fn patched(
         Format::Merge => patch::merge(&mut new, body),
         Format::Strategic | Format::Apply => patch::strategic(kind, &mut new, body),
     };
-    result.map_err(|error| match error {
-        patch::PatchError::BadRequest(text) => ApiError::bad_request(text),
-        patch::PatchError::Unprocessable(text) => {
-            tracing::debug!(why = text, "a patch does not apply");
-            ApiError::unprocessable()
-        }
-        patch::PatchError::Internal(text) => ApiError::internal(text),
-        error @ patch::PatchError::TooLarge { .. } => {
-            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", error.to_string())
-        }
-    })?;
+    result.map_err(refused)?;
     let shown = if format == Format::Strategic { go_value(body) } else { new.to_string() };
     let unfit = |why: String| {
         let error = FieldError {

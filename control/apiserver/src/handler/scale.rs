@@ -23,8 +23,7 @@ pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
     let bytes = call.bytes().await?;
     let media = negotiate::body_media(&call.parts.headers).to_owned();
     let body = match call.verb {
-        "patch" => serde_json::from_slice(&bytes)
-            .map_err(|error| ApiError::bad_request(format!("error decoding patch: {error}")))?,
+        "patch" => super::patch::json(&bytes)?,
         _ => decode::loose(call, &bytes)?,
     };
     let verb = call.verb;
@@ -52,7 +51,7 @@ fn scaled(name: &str, old: &Value, verb: &str, media: &str, body: &Value) -> Res
                 ));
             }
         };
-        result.map_err(|_| ApiError::unprocessable())?;
+        result.map_err(super::patch::refused)?;
     } else {
         scale = body.clone();
     }
