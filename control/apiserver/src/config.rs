@@ -11,6 +11,7 @@ use crate::admission::service::Allocator;
 use crate::cache::Caches;
 use crate::core::Core;
 use crate::handler::proxy::KubeletClient;
+use crate::limits::{Gates, Limits};
 use crate::pki::{Pki, PkiError};
 use crate::server::{ApiServer, Tls};
 use crate::token::{KeyError, Tokens};
@@ -29,6 +30,8 @@ pub struct Config {
     pub service_cidr: (IpAddr, u8),
     /// The issuer in service-account tokens.
     pub token_issuer: String,
+    /// How much is served at once, and for how long.
+    pub limits: Limits,
 }
 
 /// Why a server could not be started.
@@ -69,6 +72,7 @@ impl Config {
             extra_sans: Vec::new(),
             service_cidr: (IpAddr::from([10, 96, 0, 0]), 16),
             token_issuer: "https://kubernetes.default.svc.cluster.local".into(),
+            limits: Limits::default(),
         }
     }
 
@@ -93,6 +97,8 @@ impl Config {
             kubelets,
             advertised: address.to_string(),
             services,
+            gates: Gates::new(&self.limits),
+            limits: self.limits,
             shutdown,
         };
         ApiServer::start(Arc::new(core), listener, address, tls).await

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cache::Caches;
 use crate::codec;
 use crate::handler::proxy::KubeletClient;
+use crate::limits::{Gates, Limits};
 use crate::pki::Pki;
 use crate::status::{ApiError, Result};
 use crate::token::Tokens;
@@ -30,6 +31,10 @@ pub(crate) struct Core {
     pub(crate) advertised: String,
     /// Cluster addresses of services.
     pub(crate) services: crate::admission::service::Allocator,
+    /// How much is served at once, and for how long.
+    pub(crate) limits: Limits,
+    /// Counts it.
+    pub(crate) gates: Gates,
     /// Ends watches.
     pub(crate) shutdown: CancellationToken,
 }

@@ -61,8 +61,10 @@ impl Call {
     /// The representation the client wants.
     pub(crate) fn representation(&self) -> Result<Representation> {
         let collection = matches!(self.verb, "list" | "watch");
+        // A review is stored nowhere and has no columns.
+        let is_review = self.kind.storage_prefix.is_empty();
         negotiate::choose(&self.parts.headers, self.query.get("pretty"), collection, |encoding, shape| {
-            shape == Shape::Object || encoding != Encoding::Protobuf
+            shape == Shape::Object || (encoding != Encoding::Protobuf && !is_review)
         })
     }
 
@@ -70,7 +72,10 @@ impl Call {
     pub(crate) async fn bytes(&mut self) -> Result<Bytes> {
         let body = self.body.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         match body {
-            Some(body) => read_body(body, BODY_LIMIT).await,
+            Some(body) => {
+                let read = tokio::time::timeout(self.core.limits.body, read_body(body, BODY_LIMIT));
+                read.await.unwrap_or_else(|_| Err(ApiError::timed_out()))
+            }
             None => Ok(Bytes::new()),
         }
     }

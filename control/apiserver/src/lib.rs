@@ -21,6 +21,7 @@ mod handler;
 pub mod hostile;
 mod identity;
 mod impersonate;
+mod limits;
 mod negotiate;
 pub mod pki;
 mod query;
@@ -34,6 +35,7 @@ pub use body::{Body, BoxError};
 pub use codec::CodecError;
 pub use config::{Config, Error};
 pub use identity::Identity;
+pub use limits::Limits;
 pub use server::ApiServer;
 pub use service::ApiService;
 

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -11,6 +12,7 @@ use hyper_util::service::TowerToHyperService;
 use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -19,6 +21,7 @@ use crate::config::Error;
 use crate::core::Core;
 use crate::handler::bootstrap;
 use crate::identity::Identity;
+use crate::limits::Wire;
 use crate::pki::{Pki, PkiError};
 use crate::service::ApiService;
 
@@ -99,6 +102,9 @@ pub struct ApiServer {
     address: SocketAddr,
     tls: Arc<Tls>,
     tasks: TaskTracker,
+    places: Arc<Semaphore>,
+    /// Connections turned away since that was last told.
+    turned_away: AtomicU64,
 }
 
 impl ApiServer {
@@ -115,7 +121,9 @@ impl ApiServer {
             follower.caches.run(follower.store.as_ref(), follower.shutdown.clone()).await;
         });
         bootstrap::run(&core).await.map_err(|error| Error::Bootstrap { message: error.message })?;
-        Ok(Self { core, listener, address, tls: Arc::new(tls), tasks })
+        let places = Arc::new(Semaphore::new(core.limits.connections));
+        let turned_away = AtomicU64::new(0);
+        Ok(Self { core, listener, address, tls: Arc::new(tls), tasks, places, turned_away })
     }
 
     /// The service, for whoever brings an identity of its own as a request extension or none at all.
@@ -168,9 +176,18 @@ impl ApiServer {
     }
 
     fn take(&self, stream: TcpStream, drain: CancellationToken) {
+        let Ok(place) = self.places.clone().try_acquire_owned() else {
+            // Closed at once: a descriptor that waits is one that is missing elsewhere.
+            if self.turned_away.fetch_add(1, Ordering::Relaxed).is_multiple_of(1000) {
+                let most = self.core.limits.connections;
+                tracing::warn!(most, "too many connections; new ones are turned away");
+            }
+            return;
+        };
         let (tls, core, tasks) = (self.tls.clone(), self.core.clone(), self.tasks.clone());
+        let wire = Wire::new(Some(place));
         self.tasks.spawn(async move {
-            if let Err(error) = connection(stream, &tls, core, tasks, drain).await {
+            if let Err(error) = connection(stream, &tls, core, tasks, drain, wire).await {
                 tracing::debug!(error, "connection ended");
             }
         });
@@ -199,12 +216,14 @@ async fn connection(
     core: Arc<Core>,
     tasks: TaskTracker,
     drain: CancellationToken,
+    wire: Arc<Wire>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     stream.set_nodelay(true)?;
     let stream = tokio::time::timeout(HANDSHAKE, tls.acceptor.accept(stream)).await??;
     let peer = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let identity = peer.and_then(|certificate| crate::authn::from_certificate(certificate));
-    let service = TowerToHyperService::new(ApiService::new(core, identity));
+    let idle = core.limits.idle;
+    let service = TowerToHyperService::new(ApiService::outside(core, identity, wire.clone()));
     let mut builder = auto::Builder::new(Tracked(tasks));
     builder.http1().timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(30));
     builder
@@ -215,11 +234,23 @@ async fn connection(
         .adaptive_window(true);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(connection);
-    tokio::select! {
-        result = connection.as_mut() => result,
-        () = drain.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let mut looks = tokio::time::interval((idle / 8).max(Duration::from_millis(10)));
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut ending = false;
+    loop {
+        tokio::select! {
+            result = connection.as_mut() => return result,
+            () = drain.cancelled(), if !ending => ending = true,
+            _ = looks.tick() => {
+                if wire.is_stalled() {
+                    return Err("the client does not read its answers".into());
+                }
+                if ending || wire.idle() < idle {
+                    continue;
+                }
+                ending = true;
+            }
         }
+        connection.as_mut().graceful_shutdown();
     }
 }

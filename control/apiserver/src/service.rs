@@ -12,6 +12,7 @@ use futures::future::BoxFuture;
 use http::Request;
 use http_body::Body as _;
 use http_body_util::BodyExt;
+use tokio::time::Instant;
 
 use crate::arrows;
 use crate::authn;
@@ -21,6 +22,7 @@ use crate::core::Core;
 use crate::handler::{self, Call};
 use crate::identity::Identity;
 use crate::impersonate;
+use crate::limits::{self, Entry, Wire};
 use crate::query::Query;
 use crate::request::RequestInfo;
 use crate::status::{ApiError, Result};
@@ -32,11 +34,19 @@ use crate::status::{ApiError, Result};
 pub struct ApiService {
     core: Arc<Core>,
     identity: Option<Arc<Identity>>,
+    /// The connection, for clients outside of this process.
+    wire: Option<Arc<Wire>>,
 }
 
 impl ApiService {
+    /// The service for clients in this process.
     pub(crate) fn new(core: Arc<Core>, identity: Option<Identity>) -> Self {
-        Self { core, identity: identity.map(Arc::new) }
+        Self { core, identity: identity.map(Arc::new), wire: None }
+    }
+
+    /// The service for the client at the other end of a connection.
+    pub(crate) fn outside(core: Arc<Core>, identity: Option<Identity>, wire: Arc<Wire>) -> Self {
+        Self { core, identity: identity.map(Arc::new), wire: Some(wire) }
     }
 
     async fn answer(self, request: Request<Body>) -> Response {
@@ -72,6 +82,51 @@ impl ApiService {
         let known = parts.extensions.remove::<Arc<Identity>>();
         let identity = authn::identify(&self.core, known, &parts.headers).await?;
         let identity = impersonate::resolve(&self.core, identity, &parts.headers)?;
+        let Some(wire) = self.wire.clone() else {
+            return self.within(parts, body, query, info, identity).await.0;
+        };
+        let slot = match self.core.gates.enter(&identity, &info) {
+            Entry::Free => None,
+            Entry::Counted(slot) => Some(slot),
+            Entry::Refused => return Ok(limits::too_many()),
+        };
+        let open = wire.begin();
+        parts.extensions.insert(wire);
+        let (answer, due) = self.within(parts, body, query, info, identity).await;
+        answer.map(|response| limits::until_sent(response, slot, open, due))
+    }
+
+    /// Gives a request its time; also returns when that ends.
+    async fn within(
+        self,
+        parts: http::request::Parts,
+        body: Body,
+        query: Query,
+        info: RequestInfo,
+        identity: Arc<Identity>,
+    ) -> (Result<Response>, Option<Instant>) {
+        if limits::is_long_running(&info) {
+            return (self.serve(parts, body, query, info, identity).await, None);
+        }
+        let most = self.core.limits.request;
+        let time = match limits::asked_time(query.text("timeout")) {
+            Err(why) => return (Err(ApiError::bad_request(why)), None),
+            Ok(asked) => asked.map_or(most, |asked| asked.min(most)),
+        };
+        let due = Instant::now() + time;
+        let served = tokio::time::timeout_at(due, self.serve(parts, body, query, info, identity)).await;
+        (served.unwrap_or_else(|_| Err(ApiError::timed_out())), Some(Instant::now() + most))
+    }
+
+    /// What is authorized is done.
+    async fn serve(
+        self,
+        mut parts: http::request::Parts,
+        body: Body,
+        query: Query,
+        info: RequestInfo,
+        identity: Arc<Identity>,
+    ) -> Result<Response> {
         authz::check(&self.core, &identity, &info)?;
         tracing::debug!(user = %identity.user, verb = info.verb, path = %info.path, "request");
         let upgrade = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();

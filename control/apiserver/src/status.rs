@@ -220,6 +220,12 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
     }
 
+    /// 504 because the request took too long.
+    pub(crate) fn timed_out() -> Self {
+        let message = "Timeout: request did not complete within the allotted timeout";
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message).generic()
+    }
+
     /// 504 because the revision asked for has not been written yet.
     pub(crate) fn version_too_large(asked: u64, current: u64) -> Self {
         let message = format!("Timeout: Too large resource version: {asked}, current: {current}");

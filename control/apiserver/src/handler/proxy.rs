@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 use super::Call;
 use crate::body::{self, Body, Response};
 use crate::core;
+use crate::limits::Wire;
 use crate::pki::{Pki, PkiError};
 use crate::query::Query;
 use crate::service::read_body;
@@ -278,7 +279,10 @@ async fn tunnel(call: &mut Call, node: &Endpoint, uri: &str) -> Result<Response>
     }
     let kubelet = hyper::upgrade::on(&mut answer);
     let shutdown = call.core.shutdown.clone();
+    // The stream keeps the place of the connection that it was.
+    let wire = call.parts.extensions.get::<Arc<Wire>>().cloned();
     call.core.kubelets.tasks.spawn(async move {
+        let _wire = wire;
         let (Ok(client), Ok(kubelet)) = tokio::join!(client, kubelet) else { return };
         let (mut client, mut kubelet) = (TokioIo::new(client), TokioIo::new(kubelet));
         tokio::select! {

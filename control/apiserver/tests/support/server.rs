@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use podwire_apiserver::{ApiServer, ApiService, Config, Identity};
+use podwire_apiserver::{ApiServer, ApiService, Config, Identity, Limits};
 use podwire_store::{Embedded, EmbeddedConfig};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -42,8 +42,14 @@ pub(crate) async fn start() -> Server {
 }
 
 pub(crate) async fn start_in(dir: Arc<tempfile::TempDir>) -> Server {
+    start_limited(dir, Limits::default()).await
+}
+
+pub(crate) async fn start_limited(dir: Arc<tempfile::TempDir>, limits: Limits) -> Server {
     let store = EmbeddedConfig::new(dir.path().join("store")).open().unwrap();
-    let config = Config::new(Arc::new(store.clone()), dir.path().join("pki"), "127.0.0.1:0".parse().unwrap());
+    let mut config =
+        Config::new(Arc::new(store.clone()), dir.path().join("pki"), "127.0.0.1:0".parse().unwrap());
+    config.limits = limits;
     let server: ApiServer = config.build().await.unwrap();
     let (admin, anonymous) = (server.client(Identity::admin()), server.service());
     let others = ["n1", "n2"].iter().map(|name| ((*name).to_owned(), server.client(Identity::node(name))));
