@@ -269,6 +269,7 @@ impl From<StoreError> for ApiError {
             StoreError::Compacted { .. } => {
                 Self::expired("The resourceVersion for the provided list is too old.")
             }
+            StoreError::TooLarge { limit, .. } => Self::too_large(limit),
             StoreError::Closed => Self::unavailable("the server is shutting down"),
             other => {
                 let message = crate::error_chain(&other);

@@ -14,7 +14,7 @@ mod snapshot;
 mod writer;
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use self::files::DirLock;
 use self::index::{Index, Retention};
 use self::record::MAX_CHANGE;
-use self::writer::{Message, Request, Writer};
+use self::writer::{Bounds, Message, Request, Writer};
 use crate::{Guard, KeyValue, Listing, Op, Outcome, Revision, Store, StoreError, WatchStream};
 
 /// Events handed out at once to a watcher that catches up.
@@ -42,6 +42,8 @@ pub struct EmbeddedConfig {
     pub history_bytes: usize,
     /// How long events are kept for watchers and old lists.
     pub history_age: Duration,
+    /// Most bytes of live keys and values; more is refused until something is deleted.
+    pub quota_bytes: u64,
     /// The log is replaced by a snapshot when it reaches this size (or twice the live data, if more).
     pub snapshot_log_bytes: u64,
 }
@@ -54,6 +56,7 @@ impl EmbeddedConfig {
             history_events: 100_000,
             history_bytes: 64 << 20,
             history_age: Duration::from_secs(600),
+            quota_bytes: default_quota(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default()),
             snapshot_log_bytes: 16 << 20,
         }
     }
@@ -66,15 +69,23 @@ impl EmbeddedConfig {
         let mut index = Index::new(retention);
         let log = recover::recover(&self.dir, &mut index, writer::now_ms())?;
         let (published, _) = watch::channel(Progress { revision: index.revision(), closed: false });
-        let shared = Arc::new(Shared { index: RwLock::new(index), published });
+        let shared = Arc::new(Shared { index: RwLock::new(index), published, broken: OnceLock::new() });
         let (sender, inbox) = mpsc::channel(4096);
-        let writer = Writer::new(shared.clone(), self.dir.clone(), lock, log, inbox, self.snapshot_log_bytes);
+        let bounds = Bounds { snapshot_log_bytes: self.snapshot_log_bytes, quota_bytes: self.quota_bytes };
+        let writer = Writer::new(shared.clone(), self.dir.clone(), lock, log, inbox, bounds);
         let thread = std::thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || writer.run())
             .map_err(|source| StoreError::io("start the writer of", self.dir, source))?;
         Ok(Embedded { inner: Arc::new(Inner { shared, sender: Some(sender), thread: Some(thread) }) })
     }
+}
+
+/// What etcd keeps at most, or a quarter of the memory in the text of `/proc/meminfo`: everything is in memory.
+fn default_quota(meminfo: &str) -> u64 {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kilobytes.map_or(2 << 30, |kilobytes| (kilobytes * 1024 / 4).clamp(64 << 20, 2 << 30))
 }
 
 /// A handle to an open embedded store; the last one to go closes it.
@@ -109,6 +120,8 @@ struct Progress {
 struct Shared {
     index: RwLock<Index>,
     published: watch::Sender<Progress>,
+    /// Why writes cannot be made any more.
+    broken: OnceLock<StoreError>,
 }
 
 impl Shared {
@@ -252,6 +265,14 @@ impl Store for Embedded {
         async move { self.stream(prefix, after) }.boxed()
     }
 
+    fn health(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        async move {
+            self.inner.shared.open()?;
+            self.inner.shared.broken.get().map_or(Ok(()), |error| Err(error.clone()))
+        }
+        .boxed()
+    }
+
     fn revision(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {
         async move {
             self.inner.shared.open()?;
@@ -267,5 +288,17 @@ impl Store for Embedded {
             done.await.map_err(|_| StoreError::Closed)
         }
         .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_quota_is_etcds_or_what_the_machine_can_hold() {
+        assert_eq!(default_quota("MemTotal:       64000000 kB\n"), 2 << 30);
+        assert_eq!(default_quota("MemTotal:       2097152 kB\nMemFree: 1 kB\n"), 512 << 20);
+        assert_eq!(default_quota("nothing"), 2 << 30);
     }
 }

@@ -32,6 +32,14 @@ pub enum StoreError {
         /// The operating system's word.
         source: Arc<io::Error>,
     },
+    /// The store holds as much as it may; deleting makes room.
+    #[error("the store is full: it holds {held} bytes and may hold {quota}; delete what is not needed")]
+    Quota {
+        /// Bytes of all keys and values.
+        held: u64,
+        /// The most there may be.
+        quota: u64,
+    },
     /// A write failed in a way that leaves its durability unknown; reopen the store.
     #[error("the store refuses writes after a failed sync of {path:?}; reopen it")]
     Poisoned {

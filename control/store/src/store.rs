@@ -143,6 +143,9 @@ pub trait Store: Send + Sync + 'static {
     /// The newest committed revision.
     fn revision(&self) -> BoxFuture<'_, Result<Revision, StoreError>>;
 
+    /// Whether writes can be made: false after one whose durability is unknown, until the store is opened again.
+    fn health(&self) -> BoxFuture<'_, Result<(), StoreError>>;
+
     /// Forgets history: afterwards only revisions from `before` on can be listed or watched from.
     fn compact<'a>(&'a self, before: Revision) -> BoxFuture<'a, Result<(), StoreError>>;
 }

@@ -361,6 +361,28 @@ async fn an_oversized_value_is_refused() {
 }
 
 /// True when the newest snapshot has nothing in the log behind it.
+#[tokio::test]
+async fn a_full_store_refuses_what_is_new_and_takes_what_makes_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = EmbeddedConfig { quota_bytes: 100_000, ..EmbeddedConfig::new(dir.path()) }.open().unwrap();
+    for i in 0..9 {
+        committed(&store, &format!("/k{i}"), Guard::Absent, put(&"x".repeat(10_000))).await;
+    }
+    let refused = store.txn("/new", Guard::Absent, put(&"x".repeat(20_000))).await;
+    assert!(matches!(refused, Err(StoreError::Quota { quota: 100_000, .. })), "{refused:?}");
+    assert!(refused.unwrap_err().to_string().contains("delete what is not needed"));
+    committed(&store, "/k9", Guard::Absent, put(&"x".repeat(9_000))).await;
+    // An object that is marked for deletion grows a little.
+    let grown = store.txn("/k1", Guard::Any, put(&"x".repeat(10_500))).await;
+    assert!(matches!(grown, Ok(Outcome::Committed { .. })), "{grown:?}");
+    let refused = store.txn("/k1", Guard::Any, put(&"x".repeat(50_000))).await;
+    assert!(matches!(refused, Err(StoreError::Quota { .. })), "{refused:?}");
+    committed(&store, "/k2", Guard::Any, Op::Delete).await;
+    committed(&store, "/k3", Guard::Any, Op::Delete).await;
+    committed(&store, "/new", Guard::Absent, put(&"x".repeat(15_000))).await;
+    store.close().await;
+}
+
 fn log_is_empty(dir: &Path) -> bool {
     let newest = |stem: &str| {
         let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());

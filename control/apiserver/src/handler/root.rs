@@ -98,10 +98,10 @@ fn openid(core: &Core) -> Value {
 }
 
 async fn health(core: &Core, parts: &http::request::Parts, which: &str, rest: &[&str]) -> Result<Response> {
-    let store = core.store.revision().await.map_err(|error| crate::error_chain(&error));
+    let store = core.store.health().await.map_err(|error| crate::error_chain(&error));
     let checks: [(&str, std::result::Result<(), String>); 3] = [
         ("ping", Ok(())),
-        ("etcd", store.map(|_| ())),
+        ("etcd", store),
         (
             "shutdown",
             if core.shutdown.is_cancelled() { Err("process is shutting down".into()) } else { Ok(()) },

@@ -55,7 +55,7 @@ impl Log {
         Ok(Self::at(dir, path, file, segment, end))
     }
 
-    fn at(dir: &Path, path: PathBuf, file: File, segment: u64, end: u64) -> Self {
+    pub(super) fn at(dir: &Path, path: PathBuf, file: File, segment: u64, end: u64) -> Self {
         Self { dir: dir.into(), path, file, segment, end, room: end, poison: None, frame: Vec::new() }
     }
 

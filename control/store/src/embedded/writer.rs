@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot};
 
 use super::files::DirLock;
+use super::index::Index;
 use super::log::Log;
 use super::plan::Batch;
 use super::record::{Change, Header, Tag};
@@ -22,6 +23,8 @@ use super::recover::MAX_BATCH;
 use super::{Shared, snapshot};
 use crate::{Guard, Op, Outcome, Revision, StoreError};
 
+/// What an existing value may grow by in a full store, so that it can be marked and unmarked on its way out.
+const GROWTH: usize = 4096;
 /// A batch is closed once it holds this much.
 const MAX_BATCH_BYTES: usize = 8 << 20;
 
@@ -49,6 +52,14 @@ pub(crate) fn now_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// How large things may become.
+pub(crate) struct Bounds {
+    /// The log, before a snapshot replaces it.
+    pub(crate) snapshot_log_bytes: u64,
+    /// All live keys and values.
+    pub(crate) quota_bytes: u64,
+}
+
 struct Snapshotting {
     thread: JoinHandle<Result<(), StoreError>>,
     stop: Arc<AtomicBool>,
@@ -62,7 +73,7 @@ pub(crate) struct Writer {
     log: Log,
     inbox: mpsc::Receiver<Message>,
     expiries: BinaryHeap<Reverse<(u64, Arc<str>, Revision)>>,
-    snapshot_log_bytes: u64,
+    bounds: Bounds,
     snapshotting: Option<Snapshotting>,
     /// A failed snapshot is tried again only when the log has grown to this.
     snapshot_not_before: u64,
@@ -76,7 +87,7 @@ impl Writer {
         lock: DirLock,
         log: Log,
         inbox: mpsc::Receiver<Message>,
-        snapshot_log_bytes: u64,
+        bounds: Bounds,
     ) -> Self {
         let expiries = shared
             .read()
@@ -85,17 +96,7 @@ impl Writer {
             .map(|entry| Reverse((entry.expires_ms, entry.kv.key.clone(), entry.kv.mod_revision)))
             .collect();
         let (snapshotting, snapshot_not_before) = (None, 0);
-        Self {
-            shared,
-            dir,
-            lock,
-            log,
-            inbox,
-            expiries,
-            snapshot_log_bytes,
-            snapshotting,
-            snapshot_not_before,
-        }
+        Self { shared, dir, lock, log, inbox, expiries, bounds, snapshotting, snapshot_not_before }
     }
 
     /// Runs until closed or until every handle is gone.
@@ -201,7 +202,11 @@ impl Writer {
                 && batch.bytes() < MAX_BATCH_BYTES
                 && let Some(request) = requests.pop_front()
             {
-                let outcome = batch.decide(&request.key, request.guard, request.op, now);
+                let held = index.live_bytes() + batch.bytes() as u64;
+                let outcome = match self.over_quota(&index, held, &request) {
+                    Some(error) => Err(error),
+                    None => Ok(batch.decide(&request.key, request.guard, request.op, now)),
+                };
                 answers.push((request.reply, outcome));
             }
             batch.into_changes()
@@ -211,6 +216,10 @@ impl Writer {
             Ok(()) => self.publish(&changes, now),
             Err(error) => {
                 tracing::error!(error = error as &dyn std::error::Error, "a batch could not be written");
+                if matches!(error, StoreError::Poisoned { .. }) {
+                    // Ignored: the first failure is the one to tell.
+                    self.shared.broken.set(error.clone()).ok();
+                }
                 // Expiries of the failed batch must be tried again.
                 self.retry_expiries(&changes, now);
             }
@@ -218,8 +227,20 @@ impl Writer {
         for (reply, outcome) in answers {
             let Some(reply) = reply else { continue };
             // Ignored: a caller that no longer waits does not need the answer.
-            reply.send(written.clone().map(|()| outcome)).ok();
+            reply.send(written.clone().and(outcome)).ok();
         }
+    }
+
+    /// Why a request would make the store hold more than it may; what makes it hold less, or hardly more, may pass.
+    fn over_quota(&self, index: &Index, held: u64, request: &Request) -> Option<StoreError> {
+        let Op::Put { value, .. } = &request.op else { return None };
+        let quota = self.bounds.quota_bytes;
+        if held + value.len() as u64 <= quota {
+            return None;
+        }
+        let before = index.get(&request.key).map(|entry| entry.kv.value.len());
+        let small = before.is_some_and(|before| value.len() <= before + GROWTH);
+        (!small).then_some(StoreError::Quota { held, quota })
     }
 
     fn publish(&mut self, changes: &[Change], now: u64) {
@@ -264,10 +285,10 @@ impl Writer {
             let index = self.shared.read();
             (index.live_bytes(), index.revision())
         };
-        if self.log.len() < self.snapshot_log_bytes.max(2 * live).max(self.snapshot_not_before) {
+        if self.log.len() < self.bounds.snapshot_log_bytes.max(2 * live).max(self.snapshot_not_before) {
             return;
         }
-        self.snapshot_not_before = self.log.len() + self.snapshot_log_bytes;
+        self.snapshot_not_before = self.log.len() + self.bounds.snapshot_log_bytes;
         if let Err(error) = self.log.rotate(revision) {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
@@ -300,5 +321,40 @@ impl Writer {
             }
             Err(_) => tracing::error!("the snapshot thread panicked; the log keeps growing"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::index::Retention;
+    use super::super::{Embedded, Inner, Progress};
+    use super::*;
+    use crate::Store;
+    use std::sync::{OnceLock, RwLock};
+    use tokio::sync::watch;
+
+    #[tokio::test]
+    async fn a_store_whose_log_is_in_doubt_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let index = Index::new(Retention { events: 10, bytes: 1000, age_ms: 1000 });
+        let (published, _) = watch::channel(Progress { revision: 0, closed: false });
+        let shared = Arc::new(Shared { index: RwLock::new(index), published, broken: OnceLock::new() });
+        // Nothing can be written to it, and what was cannot be taken back either.
+        let device = std::path::PathBuf::from("/dev/full");
+        let file = std::fs::OpenOptions::new().write(true).open(&device).unwrap();
+        let log = Log::at(dir.path(), device, file, 1, 0);
+        let (sender, inbox) = mpsc::channel(4);
+        let bounds = Bounds { snapshot_log_bytes: 1 << 20, quota_bytes: 1 << 20 };
+        let lock = DirLock::take(dir.path()).unwrap();
+        let writer = Writer::new(shared.clone(), dir.path().into(), lock, log, inbox, bounds);
+        let thread = std::thread::Builder::new().spawn(move || writer.run()).unwrap();
+        let inner = Inner { shared, sender: Some(sender), thread: Some(thread) };
+        let store = Embedded { inner: Arc::new(inner) };
+        assert!(store.health().await.is_ok());
+        let put = Op::Put { value: "x".into(), ttl: None };
+        let refused = store.txn("/k", Guard::Any, put).await;
+        assert!(matches!(refused, Err(StoreError::Poisoned { .. })), "{refused:?}");
+        assert!(matches!(store.health().await, Err(StoreError::Poisoned { .. })));
+        assert!(store.revision().await.is_ok(), "reads go on");
     }
 }
