@@ -87,9 +87,9 @@ fn sysctls(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         } else if given[..i].iter().any(|s| text(&s["name"]) == name) {
             errors.duplicate(&here.child("name"), name);
         }
-        let shared =
-            ["kernel.sem", "kernel.shm", "kernel.msg", "fs.mqueue."].iter().any(|p| name.starts_with(p));
-        for (field, hit) in [("hostNetwork", name.starts_with("net.")), ("hostIPC", shared)] {
+        let namespace = sysctl_namespace(name);
+        for (field, hit) in [("hostNetwork", namespace == Some("net")), ("hostIPC", namespace == Some("ipc"))]
+        {
             if hit && spec[field] == true {
                 errors.invalid(
                     &here.child("name"),
@@ -98,6 +98,50 @@ fn sysctls(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
                 );
             }
         }
+    }
+}
+
+/// A sysctl's name with dots between its parts. With slashes, which the kernel also takes, dots belong to the parts
+/// (`net/ipv4/conf/eth0.100/mtu`); whichever comes first says which it is.
+fn dotted(name: &str) -> String {
+    match name.find(['.', '/']).map(|at| name.as_bytes()[at]) {
+        Some(b'/') => name
+            .chars()
+            .map(|c| {
+                if c == '/' {
+                    '.'
+                } else if c == '.' {
+                    '/'
+                } else {
+                    c
+                }
+            })
+            .collect(),
+        _ => name.to_owned(),
+    }
+}
+
+/// The kernel namespace that a sysctl belongs to, where upstream knows one.
+fn sysctl_namespace(name: &str) -> Option<&'static str> {
+    const IPC: &[&str] = &[
+        "kernel.sem",
+        "kernel.shmall",
+        "kernel.shmmax",
+        "kernel.shmmni",
+        "kernel.shm_rmid_forced",
+        "kernel.shm",
+        "kernel.msgmax",
+        "kernel.msgmnb",
+        "kernel.msgmni",
+        "kernel.msg",
+    ];
+    let name = dotted(name);
+    if IPC.contains(&name.as_str()) || name.starts_with("fs.mqueue.") {
+        Some("ipc")
+    } else if name.starts_with("net.") {
+        Some("net")
+    } else {
+        None
     }
 }
 
@@ -168,5 +212,38 @@ pub(super) fn container(context: &Value, host_users: bool, path: &Path<'_>, erro
     if list(&context["capabilities"]["Add"]).iter().any(|c| c == "CAP_SYS_ADMIN") {
         let words = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
         errors.invalid(path, Internal(&context, CONTEXT), words);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn complaints(spec: &Value) -> Vec<String> {
+        let mut errors = Errors::default();
+        sysctls(spec, &Path::root("sysctls"), &mut errors);
+        errors.done().into_iter().map(|e| format!("{}: {}", e.field, e.message)).collect()
+    }
+
+    #[test]
+    fn sysctls_of_the_hosts_namespaces_are_refused_in_either_spelling() {
+        for (field, name) in [
+            ("hostNetwork", "net.ipv4.ip_forward"),
+            ("hostNetwork", "net/ipv4/ip_forward"),
+            ("hostNetwork", "net/ipv4/conf/eth0.100/forwarding"),
+            ("hostIPC", "kernel/shm_rmid_forced"),
+            ("hostIPC", "fs/mqueue/msg_max"),
+        ] {
+            let mut spec = json!({"securityContext": {"sysctls": [{"name": name, "value": "1"}]}});
+            assert!(complaints(&spec).is_empty(), "{name}");
+            spec[field] = true.into();
+            let words = format!(
+                "sysctls[0].name: Invalid value: \"{name}\": may not be specified when '{field}' is true"
+            );
+            assert_eq!(complaints(&spec), [words]);
+        }
+        let twice = json!({"securityContext": {"sysctls": [{"name": "a.b"}, {"name": "a.b"}]}});
+        assert_eq!(complaints(&twice), ["sysctls[1].name: Duplicate value: \"a.b\""]);
     }
 }
