@@ -111,6 +111,23 @@ impl Kind {
             ))
     }
 
+    /// Whether an update of an object that is not there creates it.
+    pub fn allows_create_on_update(&self) -> bool {
+        self.group == "rbac.authorization.k8s.io"
+            || matches!(
+                self.resource,
+                "leases" | "runtimeclasses" | "limitranges" | "events" | "services" | "endpoints"
+            )
+    }
+
+    /// Whether dependents are kept when an object is deleted without a word about them, as once all were.
+    pub fn orphans_by_default(&self) -> bool {
+        matches!(
+            (self.group, self.version, self.resource),
+            ("batch", "v1", "jobs") | ("", "v1", "replicationcontrollers")
+        )
+    }
+
     /// Whether objects carry a generation that follows their spec.
     pub fn has_generation(&self) -> bool {
         matches!(

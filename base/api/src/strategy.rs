@@ -190,6 +190,45 @@ fn gated_condition(map: &mut Object) {
     }
 }
 
+/// In `/status` of a certificate request the verdicts stay as they were, as far as they are the same in number.
+pub fn keep_verdicts(new: &mut Value, old: &Value) {
+    for verdict in ["Approved", "Denied"] {
+        let before: Vec<Value> =
+            old["status"]["conditions"].as_array().into_iter().flatten().cloned().collect();
+        let before: Vec<Value> = before.into_iter().filter(|c| c["type"] == verdict).collect();
+        let now = new.get_mut("status").and_then(|status| status.get_mut("conditions"));
+        let now: Vec<&mut Value> = now
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+            .filter(|c| c["type"] == verdict)
+            .collect();
+        if now.len() == before.len() {
+            now.into_iter().zip(before).for_each(|(now, before)| *now = before);
+        }
+    }
+}
+
+/// Puts times into the conditions of a certificate request that have none; one that was there keeps its own.
+pub fn date_conditions(new: &mut Value, old: &Value, now: &str) {
+    let before = old["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let conditions = new.get_mut("status").and_then(|status| status.get_mut("conditions"));
+    for condition in conditions.and_then(Value::as_array_mut).into_iter().flatten() {
+        if condition["lastUpdateTime"].is_null() {
+            condition["lastUpdateTime"] = now.into();
+        }
+        if condition["lastTransitionTime"].is_null() {
+            let same = |other: &&Value| {
+                other["type"] == condition["type"]
+                    && other["status"] == condition["status"]
+                    && other["lastTransitionTime"].is_string()
+            };
+            let kept = before.iter().find(same).map(|other| other["lastTransitionTime"].clone());
+            condition["lastTransitionTime"] = kept.unwrap_or_else(|| now.into());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,7 @@
 //! Objects have the kind's shape and defaults when they come here. Kinds without rules of their own get those of
 //! metadata alone.
 
+mod certificate;
 mod cluster;
 mod core;
 mod device;
@@ -62,8 +63,20 @@ pub fn update_status(kind: &Kind, new: &Value, old: &Value) -> Vec<FieldError> {
     match (kind.group, kind.kind) {
         ("", "Pod") => pod::update_status(new, old, &mut errors),
         ("", "Node") => core::node_update(new, old, &mut errors),
+        ("certificates.k8s.io", "CertificateSigningRequest") => {
+            certificate::update(new, old, false, &mut errors);
+        }
         _ => {}
     }
+    errors.done()
+}
+
+/// Complaints about an update of `/approval` of a certificate request.
+pub fn update_approval(new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    meta::update(new, old, &mut errors);
+    meta::update(new, old, &mut errors);
+    certificate::update(new, old, true, &mut errors);
     errors.done()
 }
 

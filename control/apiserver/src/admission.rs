@@ -1,7 +1,8 @@
 //! Admission: the server's own changes and refusals, between decoding and validation.
 
 mod jobs;
-mod pods;
+mod nodes;
+pub(crate) mod pods;
 pub(crate) mod service;
 
 use podwire_api::Kind;
@@ -28,6 +29,12 @@ pub(crate) async fn create<'a>(
     }
     if kind.is("", "Pod") {
         pods::create(core, object).await?;
+    }
+    if kind.is("", "Node") {
+        nodes::taint(object);
+    }
+    if kind.is("scheduling.k8s.io", "PriorityClass") {
+        pods::only_default(core, object, true)?;
     }
     if kind.is("certificates.k8s.io", "CertificateSigningRequest") {
         sign_with_requester(identity, object);
@@ -74,6 +81,12 @@ pub(crate) async fn update<'a>(
         && part == Part::Status
     {
         check_own_pod(node, old)?;
+    }
+    if kind.is("", "Pod") && part == Part::Main {
+        pods::update(new, old);
+    }
+    if kind.is("scheduling.k8s.io", "PriorityClass") {
+        pods::only_default(core, new, false)?;
     }
     if kind.is("", "Service") && part == Part::Main {
         return core.services.reassign(core, new, old);

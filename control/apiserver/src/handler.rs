@@ -15,8 +15,10 @@ pub(crate) mod review;
 pub(crate) mod root;
 pub(crate) mod scale;
 pub(crate) mod tokens;
+pub(crate) mod unenforced;
 pub(crate) mod update;
 pub(crate) mod watch;
+mod websocket;
 
 use std::sync::Arc;
 

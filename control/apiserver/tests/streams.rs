@@ -128,11 +128,10 @@ async fn logs_come_from_the_kubelet_of_the_pod() {
     server.stop().await;
 }
 
-#[tokio::test]
-async fn an_upgraded_stream_is_carried_both_ways() {
-    let server = start().await;
-    let (port, _tasks) = kubelet(&server.pki).await;
-    place_pod(&server, port).await;
+type Sender = hyper::client::conn::http1::SendRequest<Empty<Bytes>>;
+
+/// A connection of the administrator's.
+async fn connect(server: &Server) -> (Sender, String, JoinSet<()>) {
     let (chain, key) = der(&server.pki.issue_client("kubernetes-admin", &["system:masters"]).unwrap());
     let config =
         rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -145,25 +144,67 @@ async fn an_upgraded_stream_is_carried_both_ways() {
     let tcp = TcpStream::connect(&address).await.unwrap();
     let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
     let tls = connector.connect(ServerName::try_from("127.0.0.1").unwrap(), tcp).await.unwrap();
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls)).await.unwrap();
+    let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(tls)).await.unwrap();
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         // Ignored: the test ends with the connection open.
         connection.with_upgrades().await.ok();
     });
+    (sender, address, tasks)
+}
+
+fn upgrade(address: &str, path: &str, protocol: &str) -> Request<Empty<Bytes>> {
+    let mut request = Request::builder()
+        .uri(path)
+        .header(header::HOST, address)
+        .header(header::CONNECTION, "Upgrade")
+        .header(header::UPGRADE, "websocket")
+        .header("sec-websocket-version", "13")
+        .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
+    if !protocol.is_empty() {
+        request = request.header("sec-websocket-protocol", protocol);
+    }
+    request.body(Empty::new()).unwrap()
+}
+
+#[tokio::test]
+async fn a_log_is_told_over_a_websocket_to_who_asks_for_one() {
+    let server = start().await;
+    let (port, _tasks) = kubelet(&server.pki).await;
+    place_pod(&server, port).await;
+    let log = "/api/v1/namespaces/default/pods/p/log?container=d";
+    let text = "/containerLogs/default/p/d";
+    let base64 = "L2NvbnRhaW5lckxvZ3MvZGVmYXVsdC9wL2Q=";
+    for (protocol, opcode, payload) in
+        [("", 0x82, text), ("binary.k8s.io", 0x82, text), ("base64.binary.k8s.io", 0x81, base64)]
+    {
+        let (mut sender, address, _connection) = connect(&server).await;
+        let mut response = sender.send_request(upgrade(&address, log, protocol)).await.unwrap();
+        assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
+        assert_eq!(response.headers()["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        let mut stream = TokioIo::new(hyper::upgrade::on(&mut response).await.unwrap());
+        let mut told = Vec::new();
+        // Ignored: how the connection is closed after the close frame is up to the other side.
+        stream.read_to_end(&mut told).await.ok();
+        let mut expected = vec![opcode, 0, opcode, u8::try_from(payload.len()).unwrap()];
+        expected.extend(payload.as_bytes());
+        expected.extend([0x88, 2, 0x03, 0xe8]);
+        assert_eq!(told, expected, "{protocol}");
+    }
+    let (mut sender, address, _connection) = connect(&server).await;
+    let response = sender.send_request(upgrade(&address, log, "chat")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::FORBIDDEN);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_upgraded_stream_is_carried_both_ways() {
+    let server = start().await;
+    let (port, _tasks) = kubelet(&server.pki).await;
+    place_pod(&server, port).await;
+    let (mut sender, address, _connection) = connect(&server).await;
     let exec = "/api/v1/namespaces/default/pods/p/exec?container=c&command=echo&command=a%20b&stdin=true&stdout=true";
-    let request = |path: &str| {
-        Request::builder()
-            .uri(path)
-            .header(header::HOST, &address)
-            .header(header::CONNECTION, "Upgrade")
-            .header(header::UPGRADE, "websocket")
-            .header("sec-websocket-version", "13")
-            .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
-            .body(Empty::<Bytes>::new())
-            .unwrap()
-    };
-    let mut response = sender.send_request(request(exec)).await.unwrap();
+    let mut response = sender.send_request(upgrade(&address, exec, "")).await.unwrap();
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         panic!("{:?}", response.into_body().collect().await.unwrap().to_bytes());
     }

@@ -1,8 +1,9 @@
-//! What the server adds to new pods: service account and token volume, priority, default tolerations.
+//! What the server adds to pods: service account and token volume, priority, default tolerations, where their node is.
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use http::StatusCode;
+use serde_json::{Map, Value, json};
 
 use crate::core::{self, Core};
 use crate::handler::create::random_suffix;
@@ -20,7 +21,42 @@ pub(super) async fn create(core: &Core, pod: &mut Value) -> Result<()> {
     }
     priority(core, pod).await?;
     tolerations(pod);
+    if let Some(node) = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) {
+        let labels = topology(core, node);
+        label(pod, labels);
+    }
     Ok(())
+}
+
+/// Completes a changed pod: what was added when it was created is not lost by leaving it out.
+pub(super) fn update(new: &mut Value, old: &Value) {
+    for key in ["priority", "preemptionPolicy"] {
+        if new["spec"][key].is_null() && !old["spec"][key].is_null() {
+            new["spec"][key] = old["spec"][key].clone();
+        }
+    }
+    tolerations(new);
+}
+
+/// The labels that say where a node is; none of a node nobody knows.
+pub(crate) fn topology(core: &Core, node: &str) -> Map<String, Value> {
+    let nodes = core::kind("", "v1", "nodes");
+    let Some(entry) = core.caches.of(nodes).get(&core::key(nodes, "", node)) else { return Map::new() };
+    let says_where =
+        |key: &str| matches!(key, "topology.kubernetes.io/zone" | "topology.kubernetes.io/region");
+    let labels = entry.labels.iter().filter(|(key, _)| says_where(key));
+    labels.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// Puts labels on a pod, over those it has.
+pub(crate) fn label(pod: &mut Value, labels: Map<String, Value>) {
+    if labels.is_empty() {
+        return;
+    }
+    match pod["metadata"]["labels"].as_object_mut() {
+        Some(own) => own.extend(labels),
+        None => pod["metadata"]["labels"] = labels.into(),
+    }
 }
 
 async fn service_account(core: &Core, pod: &mut Value) -> Result<()> {
@@ -31,11 +67,14 @@ async fn service_account(core: &Core, pod: &mut Value) -> Result<()> {
     pod["spec"]["serviceAccountName"] = account.as_str().into();
     pod["spec"]["serviceAccount"] = account.as_str().into();
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
-    let found = find_account(core, &namespace, &account).await.map_err(|_| {
+    let found = find_account(core, &namespace, &account).await.map_err(|error| {
         let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-        let why = format!(
-            "error looking up service account {namespace}/{account}: serviceaccount \"{account}\" not found"
-        );
+        let cause = match error.code {
+            StatusCode::NOT_FOUND => format!("serviceaccount \"{account}\" not found"),
+            // A store that cannot be read says nothing about the account.
+            _ => return error,
+        };
+        let why = format!("error looking up service account {namespace}/{account}: {cause}");
         ApiError::forbidden("", "pods", name, &why)
     })?;
     let secrets = &found["imagePullSecrets"];
@@ -60,7 +99,7 @@ async fn find_account(core: &Core, namespace: &str, account: &str) -> Result<Val
     loop {
         news.borrow_and_update();
         match core.object(accounts, namespace, account).await {
-            Err(error) if account == "default" => {
+            Err(error) if account == "default" && error.code == StatusCode::NOT_FOUND => {
                 if !matches!(tokio::time::timeout_at(deadline, news.changed()).await, Ok(Ok(()))) {
                     return Err(error);
                 }
@@ -106,34 +145,58 @@ fn mount_token(pod: &mut Value) {
 async fn priority(core: &Core, pod: &mut Value) -> Result<()> {
     let classes = core::kind("scheduling.k8s.io", "v1", "priorityclasses");
     let asked = pod["spec"]["priorityClassName"].as_str().filter(|name| !name.is_empty()).map(str::to_owned);
-    let (mut value, mut policy) = (0, "PreemptLowerPriority".to_owned());
+    let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let refuse = |why: String| ApiError::forbidden("", "pods", &pod_name, &why);
     let class = match &asked {
         Some(name) => {
-            let found = core.object(classes, "", name).await.map_err(|_| {
-                let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default();
-                ApiError::forbidden(
-                    "",
-                    "pods",
-                    pod_name,
-                    &format!("no PriorityClass with name {name} was found"),
-                )
+            let found = core.object(classes, "", name).await.map_err(|error| match error.code {
+                StatusCode::NOT_FOUND => refuse(format!("no PriorityClass with name {name} was found")),
+                _ => error,
             })?;
             Some(found)
         }
         None => default_class(core),
     };
+    let (value, policy) = match &class {
+        Some(class) => (class["value"].as_i64().unwrap_or(0), class["preemptionPolicy"].as_str()),
+        None => (0, Some("PreemptLowerPriority")),
+    };
+    resolve(&mut pod["spec"], value, policy).map_err(refuse)?;
     if let Some(class) = class {
-        value = class["value"].as_i64().unwrap_or(0);
-        if let Some(given) = class["preemptionPolicy"].as_str() {
-            policy = given.to_owned();
-        }
         pod["spec"]["priorityClassName"] = class["metadata"]["name"].clone();
     }
-    pod["spec"]["priority"] = value.into();
-    if pod["spec"]["preemptionPolicy"].is_null() {
-        pod["spec"]["preemptionPolicy"] = policy.into();
-    }
     Ok(())
+}
+
+/// Sets what a class says; a pod that says otherwise is refused.
+fn resolve(spec: &mut Value, value: i64, policy: Option<&str>) -> Result<(), String> {
+    const BY_CLASS: &str = "must not be provided in pod spec; priority admission controller computed";
+    const FROM: &str = "from the given PriorityClass name";
+    if let Some(given) = spec["priority"].as_i64().filter(|given| *given != value) {
+        return Err(format!("the integer value of priority ({given}) {BY_CLASS} {value} {FROM}"));
+    }
+    spec["priority"] = value.into();
+    let Some(policy) = policy else { return Ok(()) };
+    if let Some(given) = spec["preemptionPolicy"].as_str().filter(|given| *given != policy) {
+        return Err(format!("the string value of PreemptionPolicy ({given}) {BY_CLASS} {policy} {FROM}"));
+    }
+    spec["preemptionPolicy"] = policy.into();
+    Ok(())
+}
+
+/// Refuses a second class for pods that name none.
+pub(super) fn only_default(core: &Core, class: &Value, is_new: bool) -> Result<()> {
+    if class["globalDefault"] != true {
+        return Ok(());
+    }
+    let name = class["metadata"]["name"].as_str().unwrap_or_default();
+    let Some(default) = default_class(core) else { return Ok(()) };
+    let other = default["metadata"]["name"].as_str().unwrap_or_default();
+    if !is_new && other == name {
+        return Ok(());
+    }
+    let why = format!("PriorityClass {other} is already marked as default. Only one default can exist");
+    Err(ApiError::forbidden("scheduling.k8s.io", "priorityclasses", name, &why))
 }
 
 /// The class for pods that name none; the lowest of several wins.
@@ -179,6 +242,34 @@ mod tests {
         assert_eq!(pod["spec"]["containers"][0]["volumeMounts"][0]["mountPath"], TOKEN_PATH);
         assert_eq!(pod["spec"]["containers"][1]["volumeMounts"].as_array().unwrap().len(), 1);
         assert_eq!(pod["spec"]["volumes"][0]["projected"]["sources"].as_array().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn a_priority_that_the_class_does_not_have_is_refused() {
+        let mut spec = json!({});
+        resolve(&mut spec, 7, Some("Never")).unwrap();
+        assert_eq!(spec, json!({"priority": 7, "preemptionPolicy": "Never"}));
+        resolve(&mut spec, 7, Some("Never")).unwrap();
+        assert_eq!(
+            resolve(&mut spec, 8, Some("Never")).unwrap_err(),
+            "the integer value of priority (7) must not be provided in pod spec; priority admission controller computed 8 from the given PriorityClass name"
+        );
+        assert_eq!(
+            resolve(&mut spec, 7, Some("PreemptLowerPriority")).unwrap_err(),
+            "the string value of PreemptionPolicy (Never) must not be provided in pod spec; priority admission controller computed PreemptLowerPriority from the given PriorityClass name"
+        );
+    }
+
+    #[test]
+    fn what_an_update_leaves_out_is_completed() {
+        let old = json!({"spec": {"priority": 5, "preemptionPolicy": "Never"}});
+        let mut new = json!({"spec": {"tolerations": [{"key": "k", "operator": "Exists"}]}});
+        update(&mut new, &old);
+        assert_eq!(
+            (&new["spec"]["priority"], &new["spec"]["preemptionPolicy"]),
+            (&json!(5), &json!("Never"))
+        );
+        assert_eq!(new["spec"]["tolerations"].as_array().unwrap().len(), 3);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use podwire_store::{Guard, KeyValue, Op, Outcome};
 use serde_json::Value;
 
 use super::options::WriteOptions;
-use super::{Call, decode, render};
+use super::{Call, decode, render, unenforced};
 use crate::admission;
 use crate::arrows;
 use crate::body::Response;
@@ -35,6 +35,7 @@ pub(crate) async fn create(call: &mut Call) -> Result<Response> {
     check_namespace(kind, call.namespace(), &mut object)?;
     defaults::apply(kind, &mut object);
     call.warnings.extend(warnings::on_create(kind, &object));
+    call.warnings.extend(unenforced::warning(kind, &object));
     let write = Insert {
         core: &call.core,
         identity: &call.identity,

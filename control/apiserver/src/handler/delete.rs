@@ -183,7 +183,8 @@ impl Deletion<'_> {
 
 /// Decides what deleting means for an object as it is now.
 fn plan(kind: &Kind, mut object: Value, options: &DeleteOptions, now: jiff::Timestamp) -> Step {
-    let finalizers_changed = propagate(&mut object, options.propagation.as_deref());
+    let policy = options.propagation.as_deref().or_else(|| default_policy(kind, &object));
+    let finalizers_changed = propagate(&mut object, policy);
     let held = object["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty())
         || (kind.resource == "namespaces"
             && object["spec"]["finalizers"].as_array().is_some_and(|l| !l.is_empty()));
@@ -247,6 +248,13 @@ fn pod_grace(pod: &Value, asked: Option<i64>) -> i64 {
     }
     let grace = asked.or_else(|| pod["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(0);
     if grace < 0 { 1 } else { grace }
+}
+
+/// What is done with dependents when the client does not say: what was said before, or what the kind is known for.
+fn default_policy(kind: &Kind, object: &Value) -> Option<&'static str> {
+    let said = |name: &Value| matches!(name.as_str(), Some("foregroundDeletion" | "orphan"));
+    let decided = object["metadata"]["finalizers"].as_array().is_some_and(|list| list.iter().any(said));
+    (kind.orphans_by_default() && !decided).then_some("Orphan")
 }
 
 /// Sets the finalizers by which the garbage collector knows what to do with dependents.
@@ -316,6 +324,25 @@ mod tests {
         assert!(matches!(plan(kind(), again.clone(), &later, now()), Step::Pending));
         let force = DeleteOptions { grace: Some(0), ..DeleteOptions::default() };
         assert!(matches!(plan(kind(), again, &force, now()), Step::Remove(_)));
+    }
+
+    #[test]
+    fn jobs_leave_their_pods_behind_unless_told_otherwise() {
+        let background = DeleteOptions { propagation: Some("Background".into()), ..DeleteOptions::default() };
+        for (group, resource) in [("batch", "jobs"), ("", "replicationcontrollers")] {
+            let kind = podwire_api::by_resource(group, "v1", resource).unwrap();
+            let object = json!({"metadata": {"name": "x"}});
+            let Step::Mark(marked) = plan(kind, object.clone(), &DeleteOptions::default(), now()) else {
+                panic!("{resource} go at once")
+            };
+            assert_eq!(marked["metadata"]["finalizers"], json!(["orphan"]));
+            assert!(matches!(plan(kind, object, &background, now()), Step::Remove(_)));
+            let foreground = json!({"metadata": {"name": "x", "finalizers": ["foregroundDeletion"]}});
+            let Step::Mark(marked) = plan(kind, foreground, &DeleteOptions::default(), now()) else {
+                panic!("what was said before counts")
+            };
+            assert_eq!(marked["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+        }
     }
 
     #[test]

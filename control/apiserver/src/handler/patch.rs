@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::create::{self, Insert, Inserted};
 use super::options::{FieldValidation, WriteOptions};
 use super::update::{self, Change, Part};
-use super::{Call, decode, render};
+use super::{Call, decode, render, unenforced};
 use crate::body::Response;
 use crate::negotiate;
 use crate::status::{ApiError, Result};
@@ -54,6 +54,9 @@ pub(crate) async fn patch(call: &mut Call) -> Result<Response> {
             warnings.clear();
             let new = patched(kind, format, old, &body, options.validation, &mut warnings)?;
             check_identity(kind, &name, &namespace, &new)?;
+            if part == Part::Main {
+                warnings.extend(unenforced::warning(kind, &new));
+            }
             Ok(new)
         })
         .await?;
@@ -205,6 +208,9 @@ async fn apply_patch(
 ) -> Result<Response> {
     let kind = call.kind;
     prepare_applied(call, options, &mut body)?;
+    if call.target.subresource.is_empty() {
+        call.warnings.extend(unenforced::warning(kind, &body));
+    }
     let force = call.query.flag("force");
     let subresource = call.target.subresource.clone();
     let manager = options.manager.clone();
@@ -238,6 +244,7 @@ async fn apply_patch(
             options,
             operation: apply::Operation::Apply,
         };
+        update::may_create(call)?;
         let mut fresh = merge(None)?;
         create::check_namespace(kind, call.namespace(), &mut fresh)?;
         match insert.run(fresh).await {

@@ -10,6 +10,7 @@ use super::delete::Deletion;
 use super::options::{DeleteOptions, WriteOptions};
 use super::update::{Change, Part};
 use super::{Call, decode};
+use crate::admission;
 use crate::body::{self, Response};
 use crate::cache::Scope;
 use crate::core;
@@ -35,6 +36,10 @@ pub(crate) async fn bind(call: &mut Call) -> Result<Response> {
         return Err(ApiError::invalid(kind, call.name(), &errors));
     }
     let node = binding["target"]["name"].as_str().unwrap_or_default();
+    let mut labels = binding["metadata"]["labels"].as_object().cloned().unwrap_or_default();
+    if binding["target"]["kind"] == "Node" {
+        labels.extend(admission::pods::topology(&call.core, node));
+    }
     let uid = binding["metadata"]["uid"].as_str().unwrap_or_default();
     let mut change = Change::of(call, &options, Part::Server, true);
     change.untracked = true;
@@ -47,7 +52,9 @@ pub(crate) async fn bind(call: &mut Call) -> Result<Response> {
                 let why = super::update::precondition("UID", uid, found, &key);
                 return Err(ApiError::conflict(change.kind, change.name, &why));
             }
-            bound(pod, &binding, node).map_err(|why| refuse(&why))
+            let mut pod = bound(pod, &binding, node).map_err(|why| refuse(&why))?;
+            admission::pods::label(&mut pod, labels.clone());
+            Ok(pod)
         })
         .await?;
     Ok(created())
@@ -76,6 +83,10 @@ fn bound(pod: &Value, binding: &Value, node: &str) -> Result<Value, String> {
         json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now()}),
     );
     pod["status"]["conditions"] = conditions.into();
+    if let Some(status) = pod["status"].as_object_mut() {
+        // What was a hint is wrong from now on, for whoever still looks at it.
+        status.remove("nominatedNodeName");
+    }
     Ok(pod)
 }
 
@@ -145,12 +156,13 @@ mod tests {
 
     #[test]
     fn a_pod_is_bound_once() {
-        let pod =
-            json!({"metadata": {"name": "q1", "generation": 1}, "spec": {}, "status": {"phase": "Pending"}});
+        let pod = json!({"metadata": {"name": "q1", "generation": 1}, "spec": {},
+                   "status": {"phase": "Pending", "nominatedNodeName": "other"}});
         let once = bound(&pod, &json!({"metadata": {"annotations": {"a": "b"}}}), "nn").unwrap();
         assert_eq!(once["spec"]["nodeName"], "nn");
         assert_eq!(once["metadata"]["annotations"]["a"], "b");
         assert_eq!(once["status"]["conditions"][0]["type"], "PodScheduled");
+        assert!(once["status"].get("nominatedNodeName").is_none());
         let twice = bound(&once, &json!({}), "other").unwrap_err();
         assert_eq!(twice, "pod q1 is already assigned to node \"nn\"");
     }

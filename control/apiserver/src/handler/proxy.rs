@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_util::task::TaskTracker;
 
-use super::Call;
+use super::{Call, websocket};
 use crate::body::{self, Body, Response};
 use crate::core;
 use crate::limits::Wire;
@@ -104,7 +104,7 @@ pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
     let log = call.target.subresource == "log";
     if node.is_empty() {
         if log {
-            return Ok(body::respond(StatusCode::OK, "text/plain", ""));
+            return tell(call, body::empty());
         }
         return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", call.name())));
     }
@@ -220,7 +220,39 @@ fn escape(text: &str) -> String {
         .collect()
 }
 
-async fn fetch_log(call: &Call, node: &Endpoint, uri: &str) -> Result<Response> {
+/// Answers with a log: over a WebSocket if the client asks for one.
+fn tell(call: &mut Call, log: Body) -> Result<Response> {
+    let Some(client) = call.upgrade.take().filter(|_| websocket::is_asked(&call.parts.headers)) else {
+        let mut response = http::Response::new(log);
+        response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain"));
+        return Ok(response);
+    };
+    let Some(mut agreed) = websocket::agree(&call.parts.headers) else {
+        return Err(ApiError::new(
+            StatusCode::FORBIDDEN,
+            "Forbidden",
+            "requested protocol(s) are not supported",
+        ));
+    };
+    let response = std::mem::replace(&mut agreed.response, http::Response::new(body::empty()));
+    let shutdown = call.core.shutdown.clone();
+    let wire = call.parts.extensions.get::<Arc<Wire>>().cloned();
+    call.core.kubelets.tasks.spawn(async move {
+        let _wire = wire;
+        let Ok(client) = client.await else { return };
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            result = agreed.carry(TokioIo::new(client), log) => {
+                if let Err(error) = result {
+                    tracing::debug!(%error, "a log over a WebSocket ended");
+                }
+            }
+        }
+    });
+    Ok(response)
+}
+
+async fn fetch_log(call: &mut Call, node: &Endpoint, uri: &str) -> Result<Response> {
     let request = Request::builder()
         .uri(uri)
         .header(header::HOST, format!("{}:{}", node.host, node.port))
@@ -230,9 +262,7 @@ async fn fetch_log(call: &Call, node: &Endpoint, uri: &str) -> Result<Response> 
     let status = response.status();
     let stream = response.into_body().map_err(Into::into).boxed_unsync();
     if status.is_success() {
-        let mut response = http::Response::new(stream);
-        response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain"));
-        return Ok(response);
+        return tell(call, stream);
     }
     let text = read_body(stream, 4096).await.unwrap_or_default();
     let text = String::from_utf8_lossy(&text).trim().to_owned();

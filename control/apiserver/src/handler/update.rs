@@ -9,14 +9,16 @@ use podwire_api::{Kind, defaults, strategy};
 use podwire_store::{Guard, KeyValue, Op, Outcome};
 use serde_json::{Value, json};
 
-use super::create::{self, encode};
+use super::create::{self, Insert, Inserted, encode};
 use super::options::WriteOptions;
-use super::{Call, decode, render};
+use super::{Call, decode, render, unenforced};
 use crate::admission::{self, service::Held};
 use crate::arrows;
+use crate::authz;
 use crate::body::Response;
 use crate::core::{self, Core};
 use crate::identity::Identity;
+use crate::request::RequestInfo;
 use crate::status::{ApiError, Result};
 
 /// A write that loses against others is tried this often.
@@ -37,18 +39,68 @@ pub(crate) async fn update(call: &mut Call) -> Result<Response> {
         let message = format!("strconv.ParseUint: parsing \"{given}\": invalid syntax");
         return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", message));
     }
-    if unconditional && !kind.allows_unconditional_update() {
-        let error = FieldError {
-            reason: Cause::Invalid,
-            field: "metadata.resourceVersion".into(),
-            message: "Invalid value: 0: must be specified for an update".into(),
-        };
-        return Err(ApiError::invalid_of(kind.group, kind.resource, call.name(), &[error]));
+    if call.target.subresource.is_empty() {
+        call.warnings.extend(unenforced::warning(kind, &object));
     }
-    let mut change = Change::of(call, &options, Part::of(&call.target.subresource), unconditional);
-    change.check_uid = true;
-    let changed = change.run(|_| Ok(object.clone())).await?;
-    respond(call, rep, changed)
+    for _ in 0..2 {
+        let mut change = Change::of(call, &options, Part::of(&call.target.subresource), unconditional);
+        change.check_uid = true;
+        let name = change.name;
+        let changed = change
+            .run(|_| match unconditional && !kind.allows_unconditional_update() {
+                true => Err(unversioned(kind, name)),
+                false => Ok(object.clone()),
+            })
+            .await;
+        let creates = kind.allows_create_on_update() && call.target.subresource.is_empty();
+        match changed {
+            Err(error) if error.code == StatusCode::NOT_FOUND && creates => {}
+            other => return respond(call, rep, other?),
+        }
+        match create_missing(call, &options, object.clone()).await {
+            Ok(Inserted::Stored(kv)) => return render::stored(call, StatusCode::CREATED, rep, &kv),
+            Ok(Inserted::Dry(object)) => return Ok(render::object(call, StatusCode::CREATED, rep, object)),
+            // Somebody created it in between: replace that.
+            Err(error) if error.reason == "AlreadyExists" => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(ApiError::modified(kind, call.name()))
+}
+
+fn unversioned(kind: &Kind, name: &str) -> ApiError {
+    let error = FieldError {
+        reason: Cause::Invalid,
+        field: "metadata.resourceVersion".into(),
+        message: "Invalid value: 0: must be specified for an update".into(),
+    };
+    ApiError::invalid_of(kind.group, kind.resource, name, &[error])
+}
+
+/// Creates what was to be replaced and is not there, for who may.
+async fn create_missing(call: &Call, options: &WriteOptions, mut object: Value) -> Result<Inserted> {
+    let kind = call.kind;
+    if let Some(uid) = object["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
+        let key = core::key(kind, call.namespace(), call.name());
+        return Err(ApiError::conflict(kind, call.name(), &precondition("UID", uid, "", &key)));
+    }
+    may_create(call)?;
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("resourceVersion");
+    }
+    let operation = apply::Operation::Update;
+    let insert = Insert { core: &call.core, identity: &call.identity, kind, options, operation };
+    insert.run(object).await
+}
+
+/// A write that creates needs the right to create as well.
+pub(crate) fn may_create(call: &Call) -> Result<()> {
+    let info = RequestInfo {
+        path: call.parts.uri.path().to_owned(),
+        verb: "create",
+        resource: Some(call.target.clone()),
+    };
+    authz::check(&call.core, &call.identity, &info)
 }
 
 /// Renders the outcome of a change.
@@ -210,9 +262,15 @@ impl<'a> Change<'a> {
             Part::Status => strategy::prepare_status_update(kind, &mut new, old),
             Part::Finalize => new = graft(old, &new, &["spec", "finalizers"]),
             Part::Ephemeral => new = graft(old, &new, &["spec", "ephemeralContainers"]),
-            Part::Approval => new = graft(old, &new, &["status", "conditions"]),
+            Part::Approval => keep_all_but_conditions(&mut new, old),
             Part::Resize => new = resized(old, &new),
             Part::Server => {}
+        }
+        if kind.is("certificates.k8s.io", "CertificateSigningRequest") {
+            if self.part == Part::Status {
+                strategy::keep_verdicts(&mut new, old);
+            }
+            strategy::date_conditions(&mut new, old, &create::now());
         }
         if matches!(self.part, Part::Ephemeral | Part::Resize) && new["spec"] != old["spec"] {
             bump_generation(&mut new);
@@ -224,7 +282,8 @@ impl<'a> Change<'a> {
             Part::Ephemeral | Part::Resize => {
                 validate::update_pod_subresource(self.part.subresource(), &new, old)
             }
-            Part::Finalize | Part::Approval | Part::Server => Vec::new(),
+            Part::Approval => validate::update_approval(&new, old),
+            Part::Finalize | Part::Server => Vec::new(),
         };
         if !errors.is_empty() {
             return Err(ApiError::invalid(kind, self.name, &errors));
@@ -359,6 +418,21 @@ fn graft(old: &Value, new: &Value, path: &[&str; 2]) -> Value {
         (None, None) => {}
     }
     out
+}
+
+/// A certificate request whose conditions and metadata are new, and nothing else.
+fn keep_all_but_conditions(new: &mut Value, old: &Value) {
+    let conditions = new["status"].get("conditions").cloned();
+    for key in ["spec", "status"] {
+        new[key] = old[key].clone();
+    }
+    match (conditions, new["status"].as_object_mut()) {
+        (Some(conditions), _) => new["status"]["conditions"] = conditions,
+        (None, Some(status)) => {
+            status.remove("conditions");
+        }
+        (None, None) => {}
+    }
 }
 
 /// The old pod with the resources of the new one.
