@@ -61,7 +61,6 @@ pub(crate) async fn start(pki: &Pki) -> Upstream {
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local".into(),
         "--authorization-mode=Node,RBAC".into(),
         "--service-cluster-ip-range=10.96.0.0/16".into(),
-        "--disable-admission-plugins=TaintNodesByCondition".into(),
         "--endpoint-reconciler-type=none".into(),
     ]);
     api.current_dir(dir.path());
