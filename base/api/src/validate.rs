@@ -17,6 +17,7 @@ use serde_json::Value;
 use crate::Kind;
 use crate::path::Path;
 use error::Errors;
+pub(crate) use error::Seen;
 
 pub use error::{Cause, FieldError, summary};
 pub use meta::{generate_name, object_name};

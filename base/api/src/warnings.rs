@@ -1,11 +1,17 @@
 //! Warnings: what Kubernetes accepts but tells the client about in a `Warning` header.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 
 use crate::Kind;
 use crate::path::Path;
 use crate::quantity::Quantity;
 use crate::syntax;
+use crate::validate::Seen;
+
+/// Overlapping ports that are told of.
+const MOST: usize = 100;
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
@@ -167,9 +173,10 @@ fn repeated(spec: &Value, path: &Path<'_>, warn: &mut Warn<'_>) {
     for (field, key) in [("hostAliases", "ip"), ("imagePullSecrets", "name")] {
         let here = path.child(field);
         let items = list(&spec[field]);
+        let mut seen = Seen::default();
         for (i, item) in items.iter().enumerate() {
             let value = text(&item[key]);
-            if items[..i].iter().any(|other| text(&other[key]) == value) {
+            if seen.again(value) {
                 warn(&here.index(i).child(key), &format!("duplicate {key} {value:?}"));
             }
             if key == "name" && value.is_empty() {
@@ -195,12 +202,13 @@ fn resources(container: &Value, path: &Path<'_>, warn: &mut Warn<'_>) {
 fn environment(container: &Value, path: &Path<'_>, warn: &mut Warn<'_>) {
     let path = path.child("env");
     let vars = list(&container["env"]);
+    let mut seen = Seen::default();
     for (i, var) in vars.iter().enumerate() {
         let name = text(&var["name"]);
         let reference = format!("$({name})");
         let value = text(&var["value"]);
         let extends = var["valueFrom"].is_null() && value != reference && value.contains(&reference);
-        if vars[..i].iter().any(|other| text(&other["name"]) == name) && !extends {
+        if seen.again(name) && !extends {
             warn(
                 &path.index(i),
                 &format!("hides previous definition of {name:?}, which may be dropped when using apply"),
@@ -210,7 +218,8 @@ fn environment(container: &Value, path: &Path<'_>, warn: &mut Warn<'_>) {
 }
 
 fn ports(spec: &Value, path: &Path<'_>, warn: &mut Warn<'_>) {
-    let mut seen: Vec<(String, &Value)> = Vec::new();
+    let mut seen: HashMap<(String, &str), Vec<(String, &Value)>> = HashMap::new();
+    let mut told = 0;
     for list_name in ["initContainers", "containers"] {
         let containers = path.child(list_name);
         for (i, container) in list(&spec[list_name]).iter().enumerate() {
@@ -220,16 +229,21 @@ fn ports(spec: &Value, path: &Path<'_>, warn: &mut Warn<'_>) {
                 let at = ports.index(j);
                 let same = |a: &Value, field: &str| a[field] == port[field];
                 let host = |p: &Value| p["hostPort"].as_i64().unwrap_or(0);
-                for (place, other) in
-                    seen.iter().filter(|(_, o)| same(o, "containerPort") && same(o, "protocol"))
-                {
+                let key = (port["containerPort"].to_string(), text(&port["protocol"]));
+                let alike = seen.entry(key).or_default();
+                for (place, other) in alike.iter() {
+                    told += 1;
+                    // Each with each of those before it: more than anybody reads, and than fits into an answer.
+                    if told > MOST {
+                        return;
+                    }
                     if same(other, "hostIP") && same(other, "hostPort") {
                         warn(&at, &format!("duplicate port definition with {place}"));
                     } else if host(port) == 0 || host(other) == 0 {
                         warn(&at, &format!("overlapping port definition with {place}"));
                     }
                 }
-                seen.push((at.to_string(), port));
+                alike.push((at.to_string(), port));
             }
         }
     }

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::set::Set;
 use crate::schema::{Cardinality, Field, ListType, Message, SchemaRef, Type};
+use crate::validate::Seen;
 
 type Node = Map<String, Value>;
 
@@ -278,8 +279,9 @@ pub(super) fn duplicates(schema: SchemaRef, config: &Value) -> Vec<String> {
 
 fn duplicates_in(shape: Shape, value: &Value, path: &str, out: &mut Vec<String>) {
     let items = entries(shape, value);
-    for (i, (key, below, value)) in items.iter().enumerate() {
-        if items[..i].iter().any(|(k, ..)| k == key) {
+    let mut seen = Seen::default();
+    for (key, below, value) in &items {
+        if seen.again(key) {
             out.push(format!("{path}: duplicate entries for key {}", super::set::element(key)));
         }
         duplicates_in(*below, value, &format!("{path}{}", super::set::element(key)), out);

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::error::{Errors, list, text};
+use super::error::{Errors, Seen, list, text};
 use crate::Kind;
 use crate::path::Path;
 use crate::quantity::Quantity;
@@ -148,7 +148,7 @@ fn is_cidr(value: &str) -> bool {
 }
 
 fn taints(taints: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let mut seen: Vec<(&str, &str)> = Vec::new();
+    let mut seen = Seen::default();
     for (i, taint) in list(taints).iter().enumerate() {
         let here = path.index(i);
         let (key, effect) = (text(&taint["key"]), text(&taint["effect"]));
@@ -162,10 +162,9 @@ fn taints(taints: &Value, path: &Path<'_>, errors: &mut Errors) {
             &taint["effect"],
             &["NoSchedule", "PreferNoSchedule", "NoExecute"],
         );
-        if seen.contains(&(key, effect)) {
+        if seen.again((key, effect)) {
             errors.duplicate(&here, taint);
         }
-        seen.push((key, effect));
     }
 }
 
@@ -173,8 +172,9 @@ pub(super) fn node_update(new: &Value, old: &Value, errors: &mut Errors) {
     let status = Path::root("status");
     let path = status.child("addresses");
     let addresses = list(&new["status"]["addresses"]);
+    let mut seen = Seen::default();
     for (i, address) in addresses.iter().enumerate() {
-        if addresses[..i].contains(address) {
+        if seen.again((text(&address["type"]), text(&address["address"]))) {
             errors.duplicate(&path.index(i), address);
         }
     }

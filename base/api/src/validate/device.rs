@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::error::{Errors, list, text};
+use super::error::{Errors, Seen, list, text};
 use crate::Kind;
 use crate::path::Path;
 use crate::syntax;
@@ -64,11 +64,12 @@ fn unique<'a>(
     errors: &mut Errors,
     mut each: impl FnMut(&'a Value, &Path<'_>, &mut Errors),
 ) {
+    let mut seen = Seen::default();
     for (i, item) in items.iter().enumerate() {
         let here = path.index(i);
         each(item, &here, errors);
         let name = text(&item["name"]);
-        if items[..i].iter().any(|other| text(&other["name"]) == name) {
+        if seen.again(name) {
             errors.duplicate(&here, name);
         }
     }

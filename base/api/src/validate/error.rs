@@ -1,5 +1,7 @@
 //! Field errors and the sentences they become.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use crate::path::Path;
@@ -70,7 +72,7 @@ pub struct FieldError {
 
 /// The errors as one line, the way the Status message has them after `Pod "x" is invalid: `.
 pub fn summary(errors: &[FieldError]) -> String {
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     let once = errors.iter().filter(|e| seen.insert((&e.field, &e.message)));
     let mut lines: Vec<String> = once.map(|e| format!("{}: {}", e.field, e.message)).collect();
     match lines.len() {
@@ -122,9 +124,58 @@ impl Bad for Internal<'_> {
     }
 }
 
+/// What was seen in a list, to tell what is in it twice: a few are compared one by one, many are hashed, so that a list
+/// as long as a body can make it does not take time by the square of its length.
+#[derive(Debug)]
+pub(crate) struct Seen<T> {
+    few: Vec<T>,
+    many: HashSet<T>,
+}
+
+impl<T> Default for Seen<T> {
+    fn default() -> Self {
+        Seen { few: Vec::new(), many: HashSet::new() }
+    }
+}
+
+impl<T: Eq + std::hash::Hash> Seen<T> {
+    const FEW: usize = 16;
+
+    pub(crate) fn has(&self, item: &T) -> bool {
+        self.few.contains(item) || (!self.many.is_empty() && self.many.contains(item))
+    }
+
+    /// Notes an item; whether it was noted before.
+    pub(crate) fn again(&mut self, item: T) -> bool {
+        if self.has(&item) {
+            return true;
+        }
+        if self.few.len() < Self::FEW {
+            self.few.push(item);
+        } else {
+            self.many.insert(item);
+        }
+        false
+    }
+}
+
+impl<T: Eq + std::hash::Hash> FromIterator<T> for Seen<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
+        let mut seen = Seen::default();
+        for item in items {
+            seen.again(item);
+        }
+        seen
+    }
+}
+
+/// Complaints of more bytes than this in all are not collected: each may quote the value, and there may be as many as a
+/// body has fields.
+const MOST_BYTES: usize = 1 << 20;
+
 /// Collects complaints.
 #[derive(Debug, Default)]
-pub(super) struct Errors(Vec<FieldError>);
+pub(super) struct Errors(Vec<FieldError>, usize);
 
 impl Errors {
     pub(super) fn done(self) -> Vec<FieldError> {
@@ -135,13 +186,22 @@ impl Errors {
         self.0.len()
     }
 
+    /// Whether nothing more is collected.
+    pub(super) fn are_full(&self) -> bool {
+        self.1 > MOST_BYTES
+    }
+
     fn push(&mut self, reason: Cause, path: &Path<'_>, value: Option<String>, detail: &str) {
+        if self.are_full() {
+            return;
+        }
         let mut message = reason.words().to_owned();
         for part in value.as_deref().into_iter().chain((!detail.is_empty()).then_some(detail)) {
             message.push_str(": ");
             message.push_str(part);
         }
         let field = path.to_string();
+        self.1 += field.len() + message.len();
         self.0.push(FieldError {
             reason,
             field: if field.is_empty() { "<nil>".to_owned() } else { field },

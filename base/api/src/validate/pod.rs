@@ -10,7 +10,7 @@ mod volume;
 
 use serde_json::Value;
 
-use super::error::{Errors, Internal, list, text};
+use super::error::{Errors, Internal, Seen, list, text};
 use super::meta;
 use crate::path::Path;
 use crate::syntax;
@@ -90,11 +90,11 @@ pub(super) fn spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     let volumes = volume::volumes(&spec["volumes"], &path.child("volumes"), errors);
     claims(spec, path, errors);
-    let context = container::Context { spec, volumes: &volumes };
+    let claims = resources::Claims::of(spec);
+    let context = container::Context { spec, volumes: &volumes, claims: &claims };
     context.containers(&path.child("containers"), errors);
     context.init_containers(&path.child("initContainers"), errors);
     context.ephemeral_containers(&path.child("ephemeralContainers"), errors);
-    let claims: Vec<&str> = list(&spec["resourceClaims"]).iter().map(|c| text(&c["name"])).collect();
     resources::of_pod(spec, &claims, &path.child("resources"), errors);
     errors.one_of(&path.child("restartPolicy"), &spec["restartPolicy"], &["Always", "OnFailure", "Never"]);
     let policies = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
@@ -167,12 +167,14 @@ fn names(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 fn claims(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let path = path.child("resourceClaims");
     let claims = list(&spec["resourceClaims"]);
+    let mut seen = Seen::default();
     for (i, claim) in claims.iter().enumerate() {
         let here = path.index(i);
         let name = text(&claim["name"]);
+        let again = seen.again(name);
         if name.is_empty() {
             errors.required(&here.child("name"), "");
-        } else if claims[..i].iter().any(|c| text(&c["name"]) == name) {
+        } else if again {
             errors.duplicate(&here.child("name"), name);
         } else {
             errors.all_invalid(&here.child("name"), name, syntax::dns_label(name));

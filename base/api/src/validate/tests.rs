@@ -53,6 +53,36 @@ fn check_pod(pointer: &str, value: Value, expected: &[&str]) {
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
+/// A list that is as long as a body can make it must not take time, or complaints memory, by the square of its length.
+#[test]
+fn long_lists_are_judged_in_time() {
+    const MANY: usize = 30_000;
+    let named = |key: &str| -> Vec<Value> { (0..MANY).map(|i| json!({key: format!("n{i}")})).collect() };
+    let same = |item: Value| vec![item; MANY];
+    let pods = crate::by_resource("", "v1", "pods").unwrap();
+    for spec in [
+        json!({"containers": named("name")}),
+        json!({"containers": [{"name": "c", "env": named("name")}]}),
+        json!({"containers": [{"name": "c", "ports": same(json!({"containerPort": 80, "hostPort": 80}))}]}),
+        json!({"containers": [{"name": "c", "volumeMounts": named("mountPath"), "volumeDevices": named("name")}]}),
+        json!({"containers": [{"name": "c", "resources": {"claims": named("name")}}], "resourceClaims": named("name")}),
+        json!({"containers": [{"name": "c", "resources": {"claims": named("request")}}], "resourceClaims": named("name")}),
+        json!({"containers": [{"name": "c"}], "securityContext": {"sysctls": named("name")}}),
+        json!({"containers": [{"name": "c"}], "schedulingGates": named("name"), "imagePullSecrets": named("name")}),
+        json!({"containers": [{"name": "c"}], "initContainers": named("name"), "volumes": named("name")}),
+    ] {
+        let pod = json!({"metadata": {"name": "p", "namespace": "d"}, "spec": spec});
+        let begun = std::time::Instant::now();
+        let warnings = crate::warnings::on_create(pods, &pod);
+        let errors = create(pods, &pod);
+        let bytes: usize = errors.iter().map(|e| e.message.len()).sum::<usize>()
+            + warnings.iter().map(String::len).sum::<usize>();
+        assert!(bytes < 16 << 20, "{bytes} bytes");
+        // By the square these took minutes.
+        assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+    }
+}
+
 #[test]
 fn a_good_pod_passes() {
     check("", "pods", good_pod(), &[]);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::error::{Errors, list, text};
+use super::error::{Errors, Seen, list, text};
 use super::{meta, pod};
 use crate::Kind;
 use crate::path::Path;
@@ -178,28 +178,33 @@ pub(super) fn service(object: &Value, errors: &mut Errors) {
     }
     meta::labels(&spec["selector"], &path.child("selector"), errors);
     let here = path.child("ports");
+    let (mut seen, mut names, mut nodes) = (Seen::default(), Seen::default(), Seen::default());
     for (i, port) in ports.iter().enumerate() {
         service_port(port, ports.len() > 1, &here.index(i), errors);
-        let same = |other: &Value| other["port"] == port["port"] && other["protocol"] == port["protocol"];
-        if ports[..i].iter().any(same) {
+        if seen.again((port["port"].to_string(), text(&port["protocol"]))) {
             let shown = serde_json::json!({"port": port["port"], "protocol": port["protocol"]});
             errors.duplicate(&here.index(i), &shown);
         }
         let name = text(&port["name"]);
-        if !name.is_empty() && ports[..i].iter().any(|o| text(&o["name"]) == name) {
+        if names.again(name) && !name.is_empty() {
             errors.duplicate(&here.index(i).child("name"), name);
         }
-        node_port(kind, port, &ports[..i], &here.index(i).child("nodePort"), errors);
+        node_port(kind, port, &mut nodes, &here.index(i).child("nodePort"), errors);
     }
 }
 
-fn node_port(kind: &str, port: &Value, before: &[Value], path: &Path<'_>, errors: &mut Errors) {
+fn node_port<'a>(
+    kind: &str,
+    port: &'a Value,
+    seen: &mut Seen<(i64, &'a str)>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let Some(number) = port["nodePort"].as_i64().filter(|number| *number != 0) else { return };
     if kind == "ClusterIP" {
         errors.forbidden(path, "may not be used when `type` is 'ClusterIP'");
     }
-    let same = |other: &Value| other["nodePort"] == port["nodePort"] && other["protocol"] == port["protocol"];
-    if before.iter().any(same) {
+    if seen.again((number, text(&port["protocol"]))) {
         errors.duplicate(path, &serde_json::json!(number));
     }
 }

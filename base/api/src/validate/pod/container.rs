@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::super::error::{Errors, list, text};
+use super::super::error::{Errors, Seen, list, text};
 use super::{probe, resources, security};
 use crate::path::Path;
 use crate::syntax;
@@ -27,6 +27,7 @@ const RESTART: &[&str] = &["Always", "Never", "OnFailure"];
 pub(super) struct Context<'a> {
     pub(super) spec: &'a Value,
     pub(super) volumes: &'a BTreeSet<&'a str>,
+    pub(super) claims: &'a resources::Claims<'a>,
 }
 
 impl Context<'_> {
@@ -36,11 +37,12 @@ impl Context<'_> {
             errors.required(path, "");
             return;
         }
+        let mut seen = Seen::default();
         for (i, container) in containers.iter().enumerate() {
             let here = path.index(i);
             self.common(container, &here, errors);
             let name = text(&container["name"]);
-            if containers[..i].iter().any(|c| text(&c["name"]) == name) {
+            if seen.again(name) {
                 errors.duplicate(&here.child("name"), name);
             }
             self.hooks(container, &here, errors);
@@ -52,7 +54,7 @@ impl Context<'_> {
     }
 
     pub(super) fn init_containers(&self, path: &Path<'_>, errors: &mut Errors) {
-        let mut names: Vec<&str> = list(&self.spec["containers"]).iter().map(|c| text(&c["name"])).collect();
+        let mut names: Seen<&str> = list(&self.spec["containers"]).iter().map(|c| text(&c["name"])).collect();
         for (i, container) in list(&self.spec["initContainers"]).iter().enumerate() {
             let here = path.index(i);
             self.common(container, &here, errors);
@@ -60,10 +62,8 @@ impl Context<'_> {
                 errors.one_of(&here.child("restartPolicy"), &container["restartPolicy"], RESTART);
             }
             let name = text(&container["name"]);
-            if names.contains(&name) {
+            if names.again(name) {
                 errors.duplicate(&here.child("name"), name);
-            } else {
-                names.push(name);
             }
             if container["restartPolicy"] == "Always" {
                 self.hooks(container, &here, errors);
@@ -82,20 +82,18 @@ impl Context<'_> {
 
     pub(super) fn ephemeral_containers(&self, path: &Path<'_>, errors: &mut Errors) {
         let others = ["containers", "initContainers"];
-        let mut names: Vec<&str> =
+        let mut names: Seen<&str> =
             others.iter().flat_map(|l| list(&self.spec[*l])).map(|c| text(&c["name"])).collect();
+        let targets: Seen<&str> = list(&self.spec["containers"]).iter().map(|c| text(&c["name"])).collect();
         for (i, container) in list(&self.spec["ephemeralContainers"]).iter().enumerate() {
             let here = path.index(i);
             let name = text(&container["name"]);
             self.common(container, &here, errors);
-            if names.contains(&name) {
+            if names.again(name) {
                 errors.duplicate(&here.child("name"), name);
             }
-            names.push(name);
             let target = text(&container["targetContainerName"]);
-            if !target.is_empty()
-                && !list(&self.spec["containers"]).iter().any(|c| text(&c["name"]) == target)
-            {
+            if !target.is_empty() && !targets.has(&target) {
                 errors.not_found(&here.child("targetContainerName"), target);
             }
             for field in ["ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle"] {
@@ -133,8 +131,7 @@ impl Context<'_> {
             &container["imagePullPolicy"],
             &["Always", "IfNotPresent", "Never"],
         );
-        let claims: Vec<&str> = list(&self.spec["resourceClaims"]).iter().map(|c| text(&c["name"])).collect();
-        resources::requirements(&container["resources"], &claims, &path.child("resources"), errors);
+        resources::requirements(&container["resources"], self.claims, &path.child("resources"), errors);
         resize_policy(container, self.spec, &path.child("resizePolicy"), errors);
         let host_users = self.spec["hostUsers"] != false;
         security::container(
@@ -167,6 +164,7 @@ impl Context<'_> {
 
     fn mounts(&self, container: &Value, path: &Path<'_>, errors: &mut Errors) {
         let mounts = list(&container["volumeMounts"]);
+        let mut seen = Seen::default();
         for (i, mount) in mounts.iter().enumerate() {
             let here = path.index(i);
             let (name, target) = (text(&mount["name"]), text(&mount["mountPath"]));
@@ -179,7 +177,7 @@ impl Context<'_> {
             if target.is_empty() {
                 errors.required(&here.child("mountPath"), "");
             }
-            if mounts[..i].iter().any(|m| text(&m["mountPath"]) == target) {
+            if seen.again(target) {
                 errors.invalid(&here.child("mountPath"), target, "must be unique");
             }
             for field in ["subPath", "subPathExpr"] {
@@ -199,6 +197,11 @@ impl Context<'_> {
 
     fn devices(&self, container: &Value, path: &Path<'_>, errors: &mut Errors) {
         let devices = list(&container["volumeDevices"]);
+        let (mut names, mut targets) = (Seen::default(), Seen::default());
+        let mounted: Seen<&str> = match devices {
+            [] => Seen::default(),
+            _ => list(&container["volumeMounts"]).iter().map(|m| text(&m["name"])).collect(),
+        };
         for (i, device) in devices.iter().enumerate() {
             let here = path.index(i);
             let (name, target) = (text(&device["name"]), text(&device["devicePath"]));
@@ -206,7 +209,7 @@ impl Context<'_> {
             if name.is_empty() {
                 errors.required(&here.child("name"), "");
             }
-            if devices[..i].iter().any(|d| text(&d["name"]) == name) {
+            if names.again(name) {
                 errors.invalid(&here.child("name"), name, "must be unique");
             }
             match volume.filter(|_| self.volumes.contains(name)) {
@@ -220,10 +223,10 @@ impl Context<'_> {
             if target.is_empty() {
                 errors.required(&here.child("devicePath"), "");
             }
-            if devices[..i].iter().any(|d| text(&d["devicePath"]) == target) {
+            if targets.again(target) {
                 errors.invalid(&here.child("devicePath"), target, "must be unique");
             }
-            if list(&container["volumeMounts"]).iter().any(|m| text(&m["name"]) == name) {
+            if mounted.has(&name) {
                 errors.invalid(&here.child("name"), name, "must not already exist in volumeMounts");
             }
         }
@@ -248,8 +251,9 @@ fn recursive(mount: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 fn resize_policy(container: &Value, spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let policies = list(&container["resizePolicy"]);
+    let mut seen = Seen::default();
     for (i, policy) in policies.iter().enumerate() {
-        if policies[..i].iter().any(|p| p["resourceName"] == policy["resourceName"]) {
+        if seen.again(text(&policy["resourceName"])) {
             errors.duplicate(&path.index(i), text(&policy["resourceName"]));
         }
         errors.one_of(path, &policy["resourceName"], &["cpu", "memory"]);
@@ -272,7 +276,7 @@ fn propagation(mount: &Value, container: &Value, path: &Path<'_>, errors: &mut E
 }
 
 fn ports(ports: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let mut names: Vec<&str> = Vec::new();
+    let mut names = Seen::default();
     for (i, port) in list(ports).iter().enumerate() {
         let here = path.index(i);
         let name = text(&port["name"]);
@@ -280,10 +284,8 @@ fn ports(ports: &Value, path: &Path<'_>, errors: &mut Errors) {
             let complaints = syntax::port_name(name);
             if !complaints.is_empty() {
                 errors.all_invalid(&here.child("name"), name, complaints);
-            } else if names.contains(&name) {
+            } else if names.again(name) {
                 errors.duplicate(&here.child("name"), name);
-            } else {
-                names.push(name);
             }
         }
         match port["containerPort"].as_i64().unwrap_or(0) {
@@ -304,17 +306,16 @@ fn port_number(number: i64, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn host_ports(containers: &[Value], path: &Path<'_>, errors: &mut Errors) {
-    let mut taken: Vec<String> = Vec::new();
+    let mut taken = Seen::default();
     for (i, container) in containers.iter().enumerate() {
         let here = path.index(i);
         let ports = here.child("ports");
         for (j, port) in list(&container["ports"]).iter().enumerate() {
             let Some(number) = port["hostPort"].as_i64().filter(|n| *n != 0) else { continue };
             let key = format!("{}/{}/{number}", text(&port["protocol"]), text(&port["hostIP"]));
-            if taken.contains(&key) {
+            if taken.again(key.clone()) {
                 errors.duplicate(&ports.index(j).child("hostPort"), &key);
             }
-            taken.push(key);
         }
     }
 }

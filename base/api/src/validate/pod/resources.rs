@@ -1,8 +1,10 @@
 //! Rules of resource names, requests and limits.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
-use super::super::error::{Errors, list, text};
+use super::super::error::{Errors, Seen, list, text};
 use crate::path::Path;
 use crate::quantity::Quantity;
 use crate::syntax;
@@ -96,7 +98,20 @@ pub(super) fn amounts(amounts: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub(super) fn requirements(resources: &Value, claims: &[&str], path: &Path<'_>, errors: &mut Errors) {
+/// The claims that a pod names.
+pub(super) struct Claims<'a> {
+    names: Vec<&'a str>,
+    known: HashSet<&'a str>,
+}
+
+impl<'a> Claims<'a> {
+    pub(super) fn of(spec: &'a Value) -> Claims<'a> {
+        let names: Vec<&str> = list(&spec["resourceClaims"]).iter().map(|c| text(&c["name"])).collect();
+        Claims { known: names.iter().copied().collect(), names }
+    }
+}
+
+pub(super) fn requirements(resources: &Value, claims: &Claims<'_>, path: &Path<'_>, errors: &mut Errors) {
     let (limits, requests) = (path.child("limits"), path.child("requests"));
     amounts(&resources["limits"], &limits, errors);
     for (name, amount) in resources["requests"].as_object().into_iter().flatten() {
@@ -122,20 +137,21 @@ pub(super) fn requirements(resources: &Value, claims: &[&str], path: &Path<'_>, 
     }
     let here = path.child("claims");
     let given = list(&resources["claims"]);
+    let mut seen = Seen::default();
     for (i, claim) in given.iter().enumerate() {
         let name = text(&claim["name"]);
         if name.is_empty() {
             errors.required(&here.index(i), "");
             continue;
         }
-        if given[..i].iter().any(|c| c == claim) {
+        if seen.again((name, text(&claim["request"]))) {
             errors.duplicate(&here.index(i), name);
         }
-        if !claims.contains(&name) {
-            let known = if claims.is_empty() {
+        if !claims.known.contains(name) && !errors.are_full() {
+            let known = if claims.names.is_empty() {
                 " which is empty".to_owned()
             } else {
-                format!(": {}", claims.join(", "))
+                format!(": {}", claims.names.join(", "))
             };
             let words = format!("must be one of the names in pod.spec.resourceClaims{known}");
             errors.not_found_because(&here.index(i), name, &words);
@@ -197,7 +213,7 @@ fn divisor(reference: &Value, resource: &str, path: &Path<'_>, errors: &mut Erro
 }
 
 /// Requests and limits of the pod as a whole.
-pub(super) fn of_pod(spec: &Value, claims: &[&str], path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn of_pod(spec: &Value, claims: &Claims<'_>, path: &Path<'_>, errors: &mut Errors) {
     let resources = &spec["resources"];
     if !resources.is_object() {
         return;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::error::{Errors, list, text};
+use super::super::error::{Errors, Seen, list, text};
 use super::super::meta;
 use crate::path::Path;
 use crate::syntax;
@@ -64,10 +64,11 @@ pub(super) fn gates(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     let path = path.child("schedulingGates");
     let gates = list(&spec["schedulingGates"]);
+    let mut seen = Seen::default();
     for (i, gate) in gates.iter().enumerate() {
         let name = text(&gate["name"]);
         errors.all_invalid(&path.index(i), name, syntax::qualified_name(name));
-        if gates[..i].contains(gate) {
+        if seen.again(name) {
             errors.duplicate(&path.index(i), name);
         }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::error::{Errors, Internal, list, text};
+use super::super::error::{Errors, Internal, Seen, list, text};
 use crate::path::Path;
 
 const CONTEXT: &[(&str, &str)] = &[
@@ -69,9 +69,11 @@ fn enumerated(context: &Value, field: &str, supported: &[&str], path: &Path<'_>,
 fn sysctls(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     const WORDS: &str = "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
     let given = list(&spec["securityContext"]["sysctls"]);
+    let mut seen = Seen::default();
     for (i, sysctl) in given.iter().enumerate() {
         let here = path.index(i);
         let name = text(&sysctl["name"]);
+        let again = seen.again(name);
         let word = |part: &str| {
             let b = part.as_bytes();
             let edge = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
@@ -84,7 +86,7 @@ fn sysctls(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.required(&here.child("name"), "");
         } else if name.len() > 253 || !name.split(['.', '/']).all(word) {
             errors.invalid(&here.child("name"), name, WORDS);
-        } else if given[..i].iter().any(|s| text(&s["name"]) == name) {
+        } else if again {
             errors.duplicate(&here.child("name"), name);
         }
         let namespace = sysctl_namespace(name);

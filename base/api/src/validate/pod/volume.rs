@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::super::error::{Errors, list, text};
+use super::super::error::{Errors, Seen, list, text};
 use super::{container, resources};
 use crate::path::Path;
 use crate::quantity::Quantity;
@@ -173,7 +173,7 @@ fn downward_file(file: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 fn projected(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     mode(&source["defaultMode"], &path.child("defaultMode"), errors);
-    let mut taken: Vec<&str> = Vec::new();
+    let mut taken: Seen<&str> = Seen::default();
     let sources = path.child("sources");
     for (i, part) in list(&source["sources"]).iter().enumerate() {
         let here = sources.index(i);
@@ -211,7 +211,7 @@ fn projected(source: &Value, path: &Path<'_>, errors: &mut Errors) {
 fn claim_paths<'a>(
     source: &'a Value,
     name: &str,
-    taken: &mut Vec<&'a str>,
+    taken: &mut Seen<&'a str>,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
@@ -220,10 +220,9 @@ fn claim_paths<'a>(
         if file.is_empty() {
             continue;
         }
-        if taken.contains(&file) {
+        if taken.again(file) {
             errors.invalid(path, if name.is_empty() { file } else { name }, "conflicting duplicate paths");
         }
-        taken.push(file);
     }
 }
 
