@@ -27,6 +27,14 @@ pub enum PatchError {
         /// Operations in the patch.
         given: usize,
     },
+    /// Lists too long to be merged: 413.
+    #[error("a list of {given} elements is not merged with one of {found}")]
+    TooMuch {
+        /// The longest list in the patch.
+        given: usize,
+        /// The longest list in the object.
+        found: usize,
+    },
 }
 
 /// Applies a JSON patch; on error the document may be half patched and must be discarded.
@@ -61,8 +69,29 @@ fn merge_object(target: &mut Value, patch: &Map<String, Value>) {
     }
 }
 
+/// Two lists are merged by looking for each element of one in the other: at most this many pairs.
+const MOST_PAIRS: usize = 25_000_000;
+
+/// Refuses a patch or an applied configuration whose lists are so long that merging them would take minutes.
+pub fn check_work(live: &Value, patch: &Value) -> Result<(), PatchError> {
+    let (given, found) = (longest_list(patch), longest_list(live));
+    if given.saturating_mul(given.saturating_add(found)) > MOST_PAIRS {
+        return Err(PatchError::TooMuch { given, found });
+    }
+    Ok(())
+}
+
+fn longest_list(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => items.iter().map(longest_list).max().unwrap_or(0).max(items.len()),
+        Value::Object(map) => map.values().map(longest_list).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
 /// Applies a strategic merge patch with the kind's merge keys; on error the document must be discarded.
 pub fn strategic(kind: &Kind, document: &mut Value, patch: &Value) -> Result<(), PatchError> {
+    check_work(document, patch)?;
     strategic::apply(kind.schema, document, patch)
 }
 
@@ -70,6 +99,18 @@ pub fn strategic(kind: &Kind, document: &mut Value, patch: &Value) -> Result<(),
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn lists_that_would_take_minutes_to_merge_are_refused() {
+        let pods = crate::by_resource("", "v1", "pods").unwrap();
+        let named =
+            |count: usize| -> Value { (0..count).map(|i| json!({"name": format!("n{i}")})).collect() };
+        let mut document = json!({"spec": {"containers": named(30_000)}});
+        let patch = json!({"spec": {"containers": named(30_000)}});
+        let refused = strategic(pods, &mut document, &patch).unwrap_err();
+        assert_eq!(refused.to_string(), "a list of 30000 elements is not merged with one of 30000");
+        strategic(pods, &mut document, &json!({"spec": {"containers": named(3)}})).unwrap();
+    }
 
     #[test]
     fn merge_patches_follow_rfc_7396() {

@@ -35,6 +35,27 @@ fn apply_as(live: Option<&Value>, value: Value, manager: &str, force: bool) -> R
     server_side(kind("configmaps"), live, &config(value), &writer(manager, Operation::Apply), force)
 }
 
+/// The books on a list that is as long as a body can make it are kept in time.
+#[test]
+fn long_lists_are_tracked_in_time() {
+    let pods = crate::by_resource("", "v1", "pods").unwrap();
+    let named: Vec<Value> = (0..30_000).map(|i| json!({"name": format!("n{i}"), "image": "i"})).collect();
+    let mut pod = json!({"metadata": {"name": "p"}, "spec": {"containers": named}});
+    let writer = Writer {
+        manager: "m",
+        operation: Operation::Update,
+        subresource: "",
+        time: "2026-01-01T00:00:00Z".parse().unwrap(),
+    };
+    let begun = std::time::Instant::now();
+    track_update(pods, None, &mut pod, &writer);
+    let old = pod.clone();
+    pod["spec"]["containers"][7]["image"] = "j".into();
+    track_update(pods, Some(&old), &mut pod, &writer);
+    // By the square this takes minutes.
+    assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
+}
+
 #[test]
 fn a_created_pod_is_owned_by_its_creator_as_upstream_writes_it() {
     let pod = created(

@@ -117,7 +117,9 @@ pub(crate) fn refused(error: patch::PatchError) -> ApiError {
             ApiError::unprocessable()
         }
         patch::PatchError::Internal(text) => ApiError::internal(text),
-        error @ patch::PatchError::TooLarge { .. } => decode::too_large(&error),
+        error @ (patch::PatchError::TooLarge { .. } | patch::PatchError::TooMuch { .. }) => {
+            decode::too_large(&error)
+        }
     }
 }
 
@@ -215,6 +217,7 @@ async fn apply_patch(
     let subresource = call.target.subresource.clone();
     let manager = options.manager.clone();
     let merge = |live: Option<&Value>| {
+        patch::check_work(live.unwrap_or(&Value::Null), &body).map_err(refused)?;
         let writer = apply::Writer {
             manager: &manager,
             operation: apply::Operation::Apply,
