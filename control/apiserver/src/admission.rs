@@ -34,7 +34,7 @@ pub(crate) async fn create<'a>(
         nodes::taint(object);
     }
     if kind.is("scheduling.k8s.io", "PriorityClass") {
-        pods::only_default(core, object, true)?;
+        pods::only_default(core, object, true).await?;
     }
     if kind.is("certificates.k8s.io", "CertificateSigningRequest") {
         sign_with_requester(identity, object);
@@ -86,7 +86,7 @@ pub(crate) async fn update<'a>(
         pods::update(new, old);
     }
     if kind.is("scheduling.k8s.io", "PriorityClass") {
-        pods::only_default(core, new, false)?;
+        pods::only_default(core, new, false).await?;
     }
     if kind.is("", "Service") && part == Part::Main {
         return core.services.reassign(core, new, old);

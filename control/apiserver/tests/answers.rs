@@ -148,6 +148,8 @@ async fn priority_comes_from_the_class_and_only_one_class_is_the_default() {
     assert_eq!(second.code, 403, "{}", second.text);
     let same = server.patch(&format!("{path}/one"), merge, &json!({"description": "d"})).await;
     assert_eq!(same.code, 200, "{}", same.text);
+    let listed = server.get(path).await;
+    assert_eq!(listed.code, 200, "and so the cache has heard of all");
     let made = server.post(PODS, &pod("plain")).await;
     assert_eq!(
         (&made.body["spec"]["priority"], &made.body["spec"]["priorityClassName"]),
@@ -189,6 +191,7 @@ async fn a_bound_pod_knows_where_its_node_is_and_forgets_the_hint() {
         made.body["spec"]["taints"],
         json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}])
     );
+    assert_eq!(server.get("/api/v1/nodes").await.code, 200, "and so the cache has heard of it");
     let mut labelled = pod("p");
     labelled["metadata"]["labels"] = json!({"app": "a", "topology.kubernetes.io/zone": "elsewhere"});
     assert_eq!(server.post(PODS, &labelled).await.code, 201);

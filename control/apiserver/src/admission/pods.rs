@@ -185,10 +185,12 @@ fn resolve(spec: &mut Value, value: i64, policy: Option<&str>) -> Result<(), Str
 }
 
 /// Refuses a second class for pods that name none.
-pub(super) fn only_default(core: &Core, class: &Value, is_new: bool) -> Result<()> {
+pub(super) async fn only_default(core: &Core, class: &Value, is_new: bool) -> Result<()> {
     if class["globalDefault"] != true {
         return Ok(());
     }
+    // The cache may not have heard yet of one that was stored a moment ago.
+    core.caches.wait_for(core.store.revision().await?).await?;
     let name = class["metadata"]["name"].as_str().unwrap_or_default();
     let Some(default) = default_class(core) else { return Ok(()) };
     let other = default["metadata"]["name"].as_str().unwrap_or_default();

@@ -131,7 +131,7 @@ fn close_to_others(dir: &Path) -> Result<(), StoreError> {
     let entries = fs::read_dir(dir).map_err(|source| StoreError::io("read directory", dir, source))?;
     for entry in entries {
         let entry = entry.map_err(|source| StoreError::io("read directory", dir, source))?;
-        let state = entry.metadata().map_err(|source| StoreError::io("look at", &entry.path(), source))?;
+        let state = entry.metadata().map_err(|source| StoreError::io("look at", entry.path(), source))?;
         if state.is_file() && state.mode() & 0o077 != 0 {
             close(&entry.path(), PRIVATE_FILE)?;
         }
