@@ -1,6 +1,8 @@
 //! Admission: the server's own changes and refusals, between decoding and validation.
 
+pub(crate) mod escalation;
 mod jobs;
+pub(crate) mod node_restriction;
 mod nodes;
 pub(crate) mod pods;
 pub(crate) mod service;
@@ -24,9 +26,7 @@ pub(crate) async fn create<'a>(
     object: &mut Value,
 ) -> Result<Held<'a>> {
     namespace_exists(core, kind, object).await?;
-    if let Some(node) = identity.node_name() {
-        restrict_node_create(node, kind, object)?;
-    }
+    node_restriction::create(core, identity, kind, object).await?;
     if kind.is("", "Pod") {
         pods::create(core, object).await?;
     }
@@ -76,12 +76,7 @@ pub(crate) async fn update<'a>(
     new: &mut Value,
     old: &Value,
 ) -> Result<Held<'a>> {
-    if let Some(node) = identity.node_name()
-        && kind.is("", "Pod")
-        && part == Part::Status
-    {
-        check_own_pod(node, old)?;
-    }
+    node_restriction::update(identity, kind, part, new, old)?;
     if kind.is("", "Pod") && part == Part::Main {
         pods::update(new, old);
     }
@@ -100,10 +95,7 @@ pub(crate) fn delete(identity: &Identity, kind: &Kind, object: &Value) -> Result
     if kind.resource == "namespaces" && matches!(name, "default" | "kube-system" | "kube-public") {
         return Err(ApiError::forbidden("", "namespaces", name, "this namespace may not be deleted"));
     }
-    match identity.node_name() {
-        Some(node) if kind.is("", "Pod") => check_own_pod(node, object),
-        _ => Ok(()),
-    }
+    node_restriction::delete(identity, kind, object)
 }
 
 /// Gives back what a removed object held.
@@ -143,32 +135,4 @@ async fn namespace_exists(core: &Core, kind: &'static Kind, object: &Value) -> R
     let error = ApiError::forbidden(kind.group, kind.resource, name, &why);
     let message = format!("namespace {namespace} is being terminated");
     Err(error.cause("NamespaceTerminating", &message, "metadata.namespace"))
-}
-
-fn restrict_node_create(node: &str, kind: &Kind, object: &Value) -> Result<()> {
-    let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    let refuse = |why: String| Err(ApiError::forbidden(kind.group, kind.resource, name, &why));
-    if kind.is("", "Node") && name != node {
-        return refuse(format!("node \"{node}\" is not allowed to create a node other than itself"));
-    }
-    if kind.is("", "Pod") {
-        if object["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_null() {
-            return refuse(format!(
-                "pod does not have \"kubernetes.io/config.mirror\" annotation, node \"{node}\" can only create mirror pods"
-            ));
-        }
-        if object["spec"]["nodeName"] != node {
-            return refuse(format!("node \"{node}\" can only create pods with spec.nodeName set to itself"));
-        }
-    }
-    Ok(())
-}
-
-fn check_own_pod(node: &str, pod: &Value) -> Result<()> {
-    if pod["spec"]["nodeName"] == node {
-        return Ok(());
-    }
-    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-    let why = format!("node \"{node}\" can only update pod status for pods with spec.nodeName set to itself");
-    Err(ApiError::forbidden("", "pods", name, &why))
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use podwire_api::Kind;
-use podwire_store::{Event, Revision, Store, StoreError};
+use podwire_store::{Event, KeyValue, Revision, Store, StoreError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -131,13 +131,14 @@ impl Caches {
     /// Starts over from what is stored now; all watchers have to as well.
     async fn reload(&self, store: &dyn Store) -> Result<(), StoreError> {
         let listing = store.list(ROOT, None, None, None).await?;
-        for cache in self.by_prefix.values() {
-            cache.reset(listing.revision);
-        }
+        let mut of_each: BTreeMap<&'static str, Vec<&KeyValue>> = BTreeMap::new();
         for kv in &listing.items {
             if let Some(cache) = self.of_key(&kv.key) {
-                cache.load(kv);
+                of_each.entry(cache.kind().storage_prefix).or_default().push(kv);
             }
+        }
+        for (prefix, cache) in &self.by_prefix {
+            cache.replace(of_each.get(prefix).map(Vec::as_slice).unwrap_or_default(), listing.revision);
         }
         self.applied.send_replace(listing.revision);
         for cache in self.by_prefix.values() {

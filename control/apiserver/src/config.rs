@@ -3,11 +3,13 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use podwire_store::{Store, StoreError};
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::service::Allocator;
+use crate::authz::Authorizer;
 use crate::cache::Caches;
 use crate::core::Core;
 use crate::handler::proxy::KubeletClient;
@@ -32,6 +34,8 @@ pub struct Config {
     pub token_issuer: String,
     /// How much is served at once, and for how long.
     pub limits: Limits,
+    /// The longest that a service-account token may be valid; `None` leaves it to who asks.
+    pub longest_token_life: Option<Duration>,
 }
 
 /// Why a server could not be started.
@@ -73,6 +77,7 @@ impl Config {
             service_cidr: (IpAddr::from([10, 96, 0, 0]), 16),
             token_issuer: "https://kubernetes.default.svc.cluster.local".into(),
             limits: Limits::default(),
+            longest_token_life: None,
         }
     }
 
@@ -86,11 +91,12 @@ impl Config {
         let sans = server_names(address.ip(), services.first(), &self.extra_sans);
         let tls = Tls::new(pki.clone(), sans)?;
         let kubelets = KubeletClient::new(&pki)?;
-        let tokens = Tokens::new(&pki.token_key()?, self.token_issuer)?;
+        let tokens = Tokens::new(&pki.token_key()?, self.token_issuer, self.longest_token_life)?;
         let caches = Caches::load(self.store.as_ref()).await?;
         let shutdown = CancellationToken::new();
         let core = Core {
             store: self.store,
+            authorizer: Authorizer::new(&caches),
             caches,
             pki,
             tokens,

@@ -7,6 +7,7 @@ use podwire_store::{KeyValue, Store};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use crate::authz::Authorizer;
 use crate::cache::Caches;
 use crate::codec;
 use crate::handler::proxy::KubeletClient;
@@ -21,6 +22,8 @@ pub(crate) struct Core {
     pub(crate) store: Arc<dyn Store>,
     /// Their bytes in memory.
     pub(crate) caches: Caches,
+    /// Decides who may do what.
+    pub(crate) authorizer: Authorizer,
     /// The certificate authority.
     pub(crate) pki: Arc<Pki>,
     /// Signs and checks service-account tokens.

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use podwire_api::Kind;
+use podwire_api::{Kind, syntax};
 
 use crate::body::{Body, Response};
 use crate::core::Core;
@@ -123,7 +123,7 @@ pub(crate) fn dispatch(call: Call) -> BoxFuture<'static, Result<Response>> {
 }
 
 async fn run(mut call: Call) -> Result<Response> {
-    check_scope(&call)?;
+    check_route(&call)?;
     check_verb(&call)?;
     if call.kind.is("", "Endpoints") {
         call.warnings
@@ -163,21 +163,35 @@ fn object(call: &mut Call) -> BoxFuture<'_, Result<Response>> {
     }
 }
 
-fn check_scope(call: &Call) -> Result<()> {
+/// Refuses what upstream has no route for: only what is at the place that was authorized is acted on.
+fn check_route(call: &Call) -> Result<()> {
     let (target, kind) = (&call.target, call.kind);
-    let in_namespace = !target.namespace.is_empty() && kind.resource != "namespaces";
-    if in_namespace && !kind.namespaced {
+    let tail = !target.tail.is_empty() && target.subresource != "proxy";
+    if target.route.nowhere || tail || (target.route.in_namespace && !kind.namespaced) {
         return Err(ApiError::no_such_resource());
     }
-    let across = kind.namespaced && target.namespace.is_empty();
-    if across && !matches!(call.verb, "list" | "watch") {
-        return if call.verb == "get" {
-            Err(ApiError::no_such_resource())
-        } else {
-            Err(ApiError::method_not_allowed())
+    if kind.namespaced && !target.route.in_namespace {
+        // All namespaces together can be read, and nothing else.
+        return match call.verb {
+            "list" | "watch" if !target.route.named => Ok(()),
+            _ if target.route.named => Err(ApiError::no_such_resource()),
+            _ => Err(ApiError::method_not_allowed()),
         };
     }
-    Ok(())
+    let complaints = if target.route.named { syntax::path_segment(&target.name) } else { Vec::new() };
+    if !complaints.is_empty() {
+        let name = serde_json::Value::from(target.name.as_str());
+        return Err(ApiError::bad_request(format!(
+            "Name parameter invalid: {name}: {}",
+            complaints.join(";")
+        )));
+    }
+    if in_namespace_segment(target) { Ok(()) } else { Err(ApiError::no_such_resource()) }
+}
+
+/// Whether the namespace can be one; no key may be built from another.
+fn in_namespace_segment(target: &ResourceInfo) -> bool {
+    syntax::path_segment(&target.namespace).is_empty()
 }
 
 fn check_verb(call: &Call) -> Result<()> {
@@ -188,6 +202,12 @@ fn check_verb(call: &Call) -> Result<()> {
             None => return Err(ApiError::no_such_resource()),
         },
     };
-    let nameless = call.target.name.is_empty() && matches!(call.verb, "update" | "patch");
-    if verbs.contains(&call.verb) && !nameless { Ok(()) } else { Err(ApiError::method_not_allowed()) }
+    let (named, part) = (call.target.route.named, !call.target.subresource.is_empty());
+    let fits = match call.verb {
+        // An object is created in its collection, a part of one where the object is.
+        "create" => named == part,
+        "update" | "patch" => named,
+        _ => true,
+    };
+    if verbs.contains(&call.verb) && fits { Ok(()) } else { Err(ApiError::method_not_allowed()) }
 }

@@ -6,8 +6,13 @@ use std::collections::BTreeMap;
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 /// The group of everyone who did not.
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// The group of those who may do everything, whatever roles say.
+pub(crate) const MASTERS: &str = "system:masters";
 /// The user name of a request without credentials.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
+
+/// What the user names of kubelets begin with.
+const NODE_PREFIX: &str = "system:node:";
 
 /// A user with its groups, as an authenticator established it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,8 +77,14 @@ impl Identity {
         self.groups.iter().any(|mine| mine == group)
     }
 
+    /// Whether this is a kubelet: a node's user name in the nodes' group.
+    pub(crate) fn is_node(&self) -> bool {
+        self.user.starts_with(NODE_PREFIX) && self.is_in("system:nodes")
+    }
+
     /// The node's name, for a kubelet.
     pub fn node_name(&self) -> Option<&str> {
-        if self.is_in("system:nodes") { self.user.strip_prefix("system:node:") } else { None }
+        let name = if self.is_node() { self.user.strip_prefix(NODE_PREFIX) } else { None };
+        name.filter(|name| !name.is_empty())
     }
 }

@@ -6,22 +6,29 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
+use podwire_api::syntax;
 
-use crate::authz;
+use crate::authz::{self, Attributes};
 use crate::core::Core;
 use crate::identity::{ANONYMOUS, Identity, UNAUTHENTICATED};
 use crate::query::unescape;
-use crate::request::{RequestInfo, ResourceInfo};
+use crate::request::ResourceInfo;
 use crate::status::{ApiError, Result};
 
 const EXTRA: &str = "impersonate-extra-";
 
 /// The identity that the request is made with: the caller's own, or the one it asks for and may use.
-pub(crate) fn resolve(core: &Core, caller: Arc<Identity>, headers: &HeaderMap) -> Result<Arc<Identity>> {
+///
+/// The headers are taken off the request: nobody behind may act on them a second time.
+pub(crate) fn resolve(core: &Core, caller: Arc<Identity>, headers: &mut HeaderMap) -> Result<Arc<Identity>> {
     let Some((wanted, needed)) = wish(headers)? else { return Ok(caller) };
-    for resource in needed {
-        let info = RequestInfo { path: String::new(), verb: "impersonate", resource: Some(resource) };
-        authz::check(core, &caller, &info)?;
+    for resource in &needed {
+        authz::check(core, &caller, &Attributes::resource("impersonate", resource))?;
+    }
+    let used: Vec<_> =
+        headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();
+    for name in used {
+        headers.remove(name);
     }
     tracing::debug!(user = %caller.user, as_user = %wanted.user, "impersonating");
     Ok(Arc::new(wanted))
@@ -29,7 +36,7 @@ pub(crate) fn resolve(core: &Core, caller: Arc<Identity>, headers: &HeaderMap) -
 
 /// Who is asked for, and what the caller must be allowed to impersonate for it.
 fn wish(headers: &HeaderMap) -> Result<Option<(Identity, Vec<ResourceInfo>)>> {
-    let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
+    let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let one = |name: &str| headers.get(name).map(text).unwrap_or_default();
     let user = one("impersonate-user");
     let uid = one("impersonate-uid");
@@ -44,8 +51,7 @@ fn wish(headers: &HeaderMap) -> Result<Option<(Identity, Vec<ResourceInfo>)>> {
             Ok(None)
         };
     }
-    let account = user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
-    needed.push(match account {
+    needed.push(match account_of(&user) {
         Some((namespace, name)) => {
             ResourceInfo { namespace: namespace.into(), ..named("", "serviceaccounts", name) }
         }
@@ -69,7 +75,8 @@ fn wish(headers: &HeaderMap) -> Result<Option<(Identity, Vec<ResourceInfo>)>> {
         wanted.groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
     }
     if wanted.user != ANONYMOUS {
-        return Ok(Some((wanted.authenticated(), needed)));
+        let stranger = wanted.is_in(UNAUTHENTICATED);
+        return Ok(Some((if stranger { wanted } else { wanted.authenticated() }, needed)));
     }
     if !wanted.is_in(UNAUTHENTICATED) {
         wanted.groups.push(UNAUTHENTICATED.into());
@@ -77,8 +84,11 @@ fn wish(headers: &HeaderMap) -> Result<Option<(Identity, Vec<ResourceInfo>)>> {
     Ok(Some((wanted, needed)))
 }
 
+/// Namespace and name in the user name of a service account.
 fn account_of(user: &str) -> Option<(&str, &str)> {
-    user.strip_prefix("system:serviceaccount:")?.split_once(':')
+    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    let good = syntax::dns_label(namespace).is_empty() && syntax::dns_subdomain(name).is_empty();
+    good.then_some((namespace, name))
 }
 
 fn named(group: &str, resource: &str, name: &str) -> ResourceInfo {

@@ -132,23 +132,24 @@ impl Pki {
     /// A certificate kept under `name` in the folder, made anew when it is absent, about to expire, or
     /// does not cover `sans` any more.
     pub(crate) fn kept_server(&self, name: &str, sans: &[String]) -> Result<KeyCert, PkiError> {
-        self.kept(name, sans, |pki| pki.issue_server(sans))
+        self.kept(name, |pem| is_good(pem, sans, SystemTime::now()), |pki| pki.issue_server(sans))
     }
 
     /// As [`Self::kept_server`], for a client certificate.
     pub(crate) fn kept_client(&self, name: &str, user: &str, groups: &[&str]) -> Result<KeyCert, PkiError> {
-        self.kept(name, &[], |pki| pki.issue_client(user, groups))
+        let fits = |pem: &str| is_good(pem, &[], SystemTime::now()) && is_in(pem, groups);
+        self.kept(name, fits, |pki| pki.issue_client(user, groups))
     }
 
     fn kept(
         &self,
         name: &str,
-        sans: &[String],
+        fits: impl Fn(&str) -> bool,
         make: impl Fn(&Self) -> Result<KeyCert, PkiError>,
     ) -> Result<KeyCert, PkiError> {
         let (cert, key) = (self.dir.join(format!("{name}.crt")), self.dir.join(format!("{name}.key")));
         if let (Some(cert_pem), Some(key_pem)) = (files::read(&cert)?, files::read(&key)?)
-            && is_good(&cert_pem, sans, SystemTime::now())
+            && fits(&cert_pem)
         {
             return Ok(KeyCert { cert_pem, key_pem });
         }
@@ -272,6 +273,13 @@ fn is_good(cert_pem: &str, sans: &[String], now: SystemTime) -> bool {
     sans.iter().all(|san| named.contains(san))
 }
 
+/// Whether a kept certificate stands for exactly these groups.
+fn is_in(cert_pem: &str, groups: &[&str]) -> bool {
+    let Ok((_, pem)) = x509_parser::pem::parse_x509_pem(cert_pem.as_bytes()) else { return false };
+    let Ok(cert) = pem.parse_x509() else { return false };
+    cert.subject().iter_organization().filter_map(|group| group.as_str().ok()).eq(groups.iter().copied())
+}
+
 fn address(raw: &[u8]) -> Option<String> {
     if let Ok(four) = <[u8; 4]>::try_from(raw) {
         return Some(IpAddr::from(four).to_string());
@@ -293,6 +301,16 @@ mod tests {
             let mode = std::fs::metadata(dir.path().join(file)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{file}");
         }
+    }
+
+    #[test]
+    fn a_kept_client_certificate_of_other_groups_is_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let pki = Pki::open(dir.path()).unwrap();
+        let wide = pki.kept_client("client", "someone", &["system:masters"]).unwrap();
+        let narrow = pki.kept_client("client", "someone", &[]).unwrap();
+        assert!(is_in(&wide.cert_pem, &["system:masters"]) && is_in(&narrow.cert_pem, &[]));
+        assert_eq!(pki.kept_client("client", "someone", &[]).unwrap().cert_pem, narrow.cert_pem);
     }
 
     #[test]

@@ -1,6 +1,13 @@
-//! What a request asks for, read off its method and path and nothing else.
+//! What a request asks for, read once off its method, path and query: authorization and handlers look at this and at
+//! nothing else, so that what is acted on is what was authorized.
+//!
+//! The reading is upstream's: the path is unescaped once and then split, `/namespaces/X/` before a resource gives the
+//! namespace, and `/namespaces/X` alone is the namespace `X` in itself. Whether there is such a route at all is
+//! decided by [`crate::handler`].
 
 use http::Method;
+use podwire_api::selector::FieldSelector;
+use podwire_api::syntax;
 
 use crate::query::{Query, unescape};
 
@@ -26,44 +33,85 @@ pub(crate) struct ResourceInfo {
     pub(crate) namespace: String,
     /// Plural name of the resource.
     pub(crate) resource: String,
-    /// Name of the object, empty for a collection.
+    /// Name of the object: the path's, or the one that the selector of a list or watch requires.
     pub(crate) name: String,
     /// Subresource, empty for the object itself.
     pub(crate) subresource: String,
     /// What follows the subresource (only `proxy` has such a tail).
     pub(crate) tail: String,
+    /// Field values that the selector of a list, watch or collection deletion requires.
+    pub(crate) required: Vec<(String, String)>,
+    /// How the path is built.
+    pub(crate) route: Route,
+}
+
+/// What routing must know of a path beside its parts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Route {
+    /// The resource stands below `/namespaces/X/`.
+    pub(crate) in_namespace: bool,
+    /// The path itself names the object.
+    pub(crate) named: bool,
+    /// No resource is served there: an empty part, or an old way of asking that is gone.
+    pub(crate) nowhere: bool,
+}
+
+impl ResourceInfo {
+    /// The value that the selector requires of a field.
+    pub(crate) fn requires(&self, field: &str) -> Option<&str> {
+        self.required.iter().find(|(name, _)| name == field).map(|(_, value)| value.as_str())
+    }
 }
 
 impl RequestInfo {
     /// Reads method, path and query.
     pub(crate) fn parse(method: &Method, path: &str, query: &Query) -> Self {
-        let mut info = Self { path: unescape(path, false), verb: plain_verb(method), resource: None };
-        let Some((mut resource, legacy_watch)) = resource_of(path) else { return info };
-        let collection = resource.name.is_empty();
-        info.verb = match *method {
+        let path = unescape(path, false);
+        let Some((mut resource, prefix)) = resource_of(&path) else {
+            return Self { path, verb: plain_verb(method), resource: None };
+        };
+        let mut verb = match *method {
+            _ if prefix == Prefix::Watch => "watch",
+            _ if prefix == Prefix::Proxy => "proxy",
             Method::POST => "create",
             Method::PUT => "update",
             Method::PATCH => "patch",
-            Method::DELETE if collection => "deletecollection",
             Method::DELETE => "delete",
-            Method::GET | Method::HEAD if legacy_watch || (collection && query.flag("watch")) => "watch",
-            Method::GET | Method::HEAD if collection => "list",
-            _ => info.verb,
+            Method::GET | Method::HEAD => "get",
+            _ => "",
         };
-        if collection && matches!(info.verb, "list" | "watch" | "deletecollection") {
-            resource.name = query.get("fieldSelector").and_then(single_name).unwrap_or_default();
+        resource.route.named = !resource.name.is_empty();
+        let collection = !resource.route.named;
+        if collection && verb == "get" {
+            verb = if query.flag("watch") { "watch" } else { "list" };
+        } else if collection && verb == "delete" {
+            verb = "deletecollection";
         }
-        info.resource = Some(resource);
-        info
+        if prefix == Prefix::None && collection && matches!(verb, "list" | "watch" | "deletecollection") {
+            resource.required = query.get("fieldSelector").map(required).unwrap_or_default();
+            // A deletion of many names nobody, even if its selector does.
+            let name = resource.requires("metadata.name").filter(|_| verb != "deletecollection");
+            resource.name =
+                name.filter(|name| syntax::path_segment(name).is_empty()).unwrap_or_default().into();
+        }
+        let reads = matches!(*method, Method::GET | Method::HEAD);
+        resource.route.nowhere |= prefix == Prefix::Proxy || (prefix == Prefix::Watch && !reads);
+        Self { path, verb, resource: Some(resource) }
     }
 }
 
-/// The name that a selector `metadata.name=x` pins down, so that rules about one object apply.
-fn single_name(selector: &str) -> Option<String> {
-    selector.split(',').find_map(|term| {
-        let value = term.strip_prefix("metadata.name=")?;
-        Some(value.strip_prefix('=').unwrap_or(value).to_owned())
-    })
+/// Whether every `%` of a path begins an escape; what does not is refused before anything is read out of it.
+pub(crate) fn is_well_escaped(path: &str) -> bool {
+    let two_digits =
+        |rest: &str| rest.as_bytes().get(..2).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
+    path.split('%').skip(1).all(two_digits)
+}
+
+/// The fields that a selector fixes; a selector that cannot be read fixes none, and is refused by the handler.
+pub(crate) fn required(selector: &str) -> Vec<(String, String)> {
+    let Ok(selector) = FieldSelector::parse(selector) else { return Vec::new() };
+    let fixed = selector.requirements().iter().filter(|term| term.equals);
+    fixed.map(|term| (term.field.clone(), term.value.clone())).collect()
 }
 
 fn plain_verb(method: &Method) -> &'static str {
@@ -79,32 +127,53 @@ fn plain_verb(method: &Method) -> &'static str {
     }
 }
 
-fn resource_of(path: &str) -> Option<(ResourceInfo, bool)> {
-    let mut parts = path.trim_matches('/').split('/').map(|part| unescape(part, false));
+/// A verb that stands in the path before the resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Prefix {
+    None,
+    Watch,
+    Proxy,
+}
+
+fn resource_of(path: &str) -> Option<(ResourceInfo, Prefix)> {
+    let mut parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let mut info = ResourceInfo::default();
-    match parts.next()?.as_str() {
-        "api" => {}
-        "apis" => info.group = parts.next().filter(|group| !group.is_empty())?,
+    let before = match parts[0] {
+        "api" => 1,
+        "apis" => 2,
         _ => return None,
+    };
+    if parts.len() < before + 2 {
+        return None;
     }
-    info.version = parts.next().filter(|version| !version.is_empty())?;
-    let mut rest: Vec<String> = parts.collect();
-    let watch = rest.first().is_some_and(|part| part == "watch") && rest.len() > 1;
-    if watch {
-        rest.remove(0);
+    if before == 2 {
+        info.group = parts[1].to_owned();
     }
-    if rest.first().is_some_and(|part| part == "namespaces") && rest.len() > 1 {
-        info.namespace.clone_from(&rest[1]);
-        if rest.len() > 2 && !matches!(rest[2].as_str(), "status" | "finalize") {
-            rest.drain(..2);
+    info.version = parts[before].to_owned();
+    info.route.nowhere = parts.iter().any(|part| part.is_empty());
+    parts.drain(..=before);
+    let prefix = match parts[0] {
+        "watch" if parts.len() > 1 => Prefix::Watch,
+        "proxy" if parts.len() > 1 => Prefix::Proxy,
+        _ => Prefix::None,
+    };
+    if prefix != Prefix::None {
+        parts.remove(0);
+    }
+    if parts[0] == "namespaces" && parts.len() > 1 {
+        info.namespace = parts[1].to_owned();
+        if parts.len() > 2 && !matches!(parts[2], "status" | "finalize") {
+            info.route.in_namespace = true;
+            parts.drain(..2);
         }
     }
-    let mut rest = rest.into_iter();
-    info.resource = rest.next().filter(|resource| !resource.is_empty())?;
-    info.name = rest.next().unwrap_or_default();
-    info.subresource = rest.next().unwrap_or_default();
-    info.tail = rest.collect::<Vec<_>>().join("/");
-    Some((info, watch))
+    let part = |at: usize| parts.get(at).copied().unwrap_or_default().to_owned();
+    (info.resource, info.name) = (part(0), part(1));
+    if prefix != Prefix::Proxy {
+        info.subresource = part(2);
+        info.tail = parts.get(3..).unwrap_or_default().join("/");
+    }
+    Some((info, prefix))
 }
 
 #[cfg(test)]

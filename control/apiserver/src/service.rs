@@ -24,7 +24,7 @@ use crate::identity::Identity;
 use crate::impersonate;
 use crate::limits::{self, Entry, Wire};
 use crate::query::Query;
-use crate::request::RequestInfo;
+use crate::request::{self, RequestInfo};
 use crate::status::{ApiError, Result};
 
 /// The API server as a `tower::Service`; cheap to clone.
@@ -77,11 +77,14 @@ impl ApiService {
 
     /// The layers, one after the other.
     async fn pass(self, mut parts: http::request::Parts, body: Body) -> Result<Response> {
+        if !request::is_well_escaped(parts.uri.path()) {
+            return Err(ApiError::bad_request("the path of the request has an invalid URL escape"));
+        }
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
         let known = parts.extensions.remove::<Arc<Identity>>();
         let identity = authn::identify(&self.core, known, &parts.headers).await?;
-        let identity = impersonate::resolve(&self.core, identity, &parts.headers)?;
+        let identity = impersonate::resolve(&self.core, identity, &mut parts.headers)?;
         let Some(wire) = self.wire.clone() else {
             return self.within(parts, body, query, info, identity).await.0;
         };
@@ -127,7 +130,7 @@ impl ApiService {
         info: RequestInfo,
         identity: Arc<Identity>,
     ) -> Result<Response> {
-        authz::check(&self.core, &identity, &info)?;
+        authz::check(&self.core, &identity, &(&info).into())?;
         tracing::debug!(user = %identity.user, verb = info.verb, path = %info.path, "request");
         let upgrade = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
         let Some(target) = info.resource else {

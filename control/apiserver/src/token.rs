@@ -1,5 +1,7 @@
 //! Service-account tokens: JSON web tokens signed with ES256, bound to objects that must still exist.
 
+use std::time::Duration;
+
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::future::BoxFuture;
@@ -11,6 +13,9 @@ use serde_json::{Value, json};
 
 use crate::core::{Core, kind};
 use crate::identity::Identity;
+
+/// Tokens of a deleted object are believed for this many seconds after it was due to go.
+const DELETED_LEEWAY: i64 = 60;
 
 /// Why a token is not believed; clients only ever hear "Unauthorized".
 #[derive(Debug, thiserror::Error)]
@@ -50,19 +55,32 @@ pub(crate) struct Tokens {
     key: EcdsaKeyPair,
     key_id: String,
     issuer: String,
+    longest_life: Option<i64>,
     random: SystemRandom,
 }
 
 impl Tokens {
     /// Takes the signing key as PKCS#8 PEM.
-    pub(crate) fn new(key_pem: &str, issuer: String) -> Result<Self, KeyError> {
+    ///
+    /// No token is given for longer than `longest_life`, if that is set.
+    pub(crate) fn new(
+        key_pem: &str,
+        issuer: String,
+        longest_life: Option<Duration>,
+    ) -> Result<Self, KeyError> {
         let random = SystemRandom::new();
         let der = PrivatePkcs8KeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|_| KeyError)?;
         let algorithm = &signature::ECDSA_P256_SHA256_FIXED_SIGNING;
         let key =
             EcdsaKeyPair::from_pkcs8(algorithm, der.secret_pkcs8_der(), &random).map_err(|_| KeyError)?;
         let digest = ring::digest::digest(&ring::digest::SHA256, key.public_key().as_ref());
-        Ok(Self { key, key_id: URL_SAFE_NO_PAD.encode(digest), issuer, random })
+        let longest_life = longest_life.map(|life| i64::try_from(life.as_secs()).unwrap_or(i64::MAX));
+        Ok(Self { key, key_id: URL_SAFE_NO_PAD.encode(digest), issuer, longest_life, random })
+    }
+
+    /// The most seconds a token may live.
+    pub(crate) fn longest_life(&self) -> Option<i64> {
+        self.longest_life
     }
 
     /// Who signs, and the audience of tokens that name none.
@@ -148,22 +166,30 @@ async fn bound_identity(core: &Core, claims: &Value) -> Result<Identity, TokenEr
     let namespace = facts["namespace"].as_str().ok_or(TokenError::Malformed)?;
     let account = facts["serviceaccount"]["name"].as_str().ok_or(TokenError::Malformed)?;
     let uid = facts["serviceaccount"]["uid"].as_str().unwrap_or_default();
+    let subject = format!("system:serviceaccount:{namespace}:{account}");
+    if claims["sub"] != *subject {
+        return Err(TokenError::Malformed);
+    }
+    // A pod's token says on which node it runs, and lives as long as the pod; one for a node, as long as that.
+    let node = if facts["pod"].is_object() { "" } else { "node" };
     let checks = [
         ("serviceaccounts", "serviceaccount", namespace),
         ("pods", "pod", namespace),
         ("secrets", "secret", namespace),
+        ("nodes", node, ""),
     ];
+    let now = jiff::Timestamp::now();
     for (resource, claim, namespace) in checks {
         let Some(name) = facts[claim]["name"].as_str() else { continue };
         let found =
             core.object(kind("", "v1", resource), namespace, name).await.map_err(|_| TokenError::Bound)?;
-        if found["metadata"]["uid"] != facts[claim]["uid"] {
+        if found["metadata"]["uid"] != facts[claim]["uid"] || is_long_deleted(&found, now) {
             return Err(TokenError::Bound);
         }
     }
     let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
     let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
-    let mut identity = Identity::new(format!("system:serviceaccount:{namespace}:{account}"), &groups);
+    let mut identity = Identity::new(subject, &groups);
     identity.uid = uid.to_owned();
     let extra = [
         ("authentication.kubernetes.io/pod-name", &facts["pod"]["name"]),
@@ -182,13 +208,21 @@ async fn bound_identity(core: &Core, claims: &Value) -> Result<Identity, TokenEr
     Ok(identity)
 }
 
+/// Whether an object should have been gone for a while; what holds it up must not keep its tokens alive.
+fn is_long_deleted(object: &Value, now: jiff::Timestamp) -> bool {
+    let due = object["metadata"]["deletionTimestamp"]
+        .as_str()
+        .and_then(|text| text.parse::<jiff::Timestamp>().ok());
+    due.is_some_and(|due| now.as_second() - due.as_second() > DELETED_LEEWAY)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn tokens() -> Tokens {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
-        Tokens::new(&key.serialize_pem(), "https://test".into()).unwrap()
+        Tokens::new(&key.serialize_pem(), "https://test".into(), None).unwrap()
     }
 
     #[test]

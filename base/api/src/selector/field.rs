@@ -38,6 +38,12 @@ impl FieldSelector {
         Ok(FieldSelector { terms })
     }
 
+    /// The selector of the objects that have this value in this field.
+    pub fn exactly(field: &str, value: &str) -> FieldSelector {
+        let term = FieldRequirement { field: field.to_owned(), equals: true, value: value.to_owned() };
+        FieldSelector { terms: vec![term] }
+    }
+
     /// Refuses fields the kind cannot be selected by, and maps old names to new ones.
     pub fn check(&mut self, kind: &Kind) -> Result<(), SelectorError> {
         for term in &mut self.terms {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ pub(crate) struct ResourceCache {
     kind: &'static Kind,
     wanted: Wanted,
     state: RwLock<State>,
+    /// The cursor behind the newest change, to be read without the lock.
+    end: AtomicU64,
     news: watch::Sender<u64>,
 }
 
@@ -80,7 +83,7 @@ impl ResourceCache {
         let selected = podwire_api::fields::source_paths(kind).iter().copied();
         let wanted = Wanted::new(base.into_iter().chain(traced).chain(selected));
         let state = RwLock::new(State { floor: revision, ..State::default() });
-        Self { kind, wanted, state, news: watch::Sender::new(0) }
+        Self { kind, wanted, state, end: AtomicU64::new(0), news: watch::Sender::new(0) }
     }
 
     /// Takes in an object that was stored before the start.
@@ -90,11 +93,26 @@ impl ResourceCache {
         }
     }
 
-    /// Forgets everything; nothing from before `revision` can be watched any more.
-    pub(crate) fn reset(&self, revision: u64) {
+    /// Starts over with these objects, in one step; nothing from before `revision` can be watched any more.
+    pub(crate) fn replace(&self, objects: &[&KeyValue], revision: u64) {
+        let mut fresh = State { floor: revision, newest: revision, ..State::default() };
+        for entry in objects.iter().filter_map(|kv| Entry::read(self.kind, &self.wanted, kv)) {
+            fresh.insert(entry);
+        }
         let mut state = self.write();
-        let first = state.first + state.ring.len() as u64 + 1;
-        *state = State { first, floor: revision, newest: revision, ..State::default() };
+        fresh.first = state.first + state.ring.len() as u64 + 1;
+        self.end.store(fresh.first, Ordering::Release);
+        *state = fresh;
+    }
+
+    /// The cursor behind the newest change: who stands there has heard all.
+    pub(crate) fn end(&self) -> u64 {
+        self.end.load(Ordering::Acquire)
+    }
+
+    /// The kind of the objects.
+    pub(crate) fn kind(&self) -> &'static Kind {
+        self.kind
     }
 
     /// Reads stored bytes that may be of any age, without keeping them.
@@ -116,6 +134,7 @@ impl ResourceCache {
             state.insert(entry.clone());
         }
         state.push(Arc::new(Change::new(kind, entry, previous)));
+        self.end.store(state.first + state.ring.len() as u64, Ordering::Release);
     }
 
     /// Wakes everybody who waits for news.

@@ -1,12 +1,14 @@
 //! The objects every cluster has from the first moment.
 
-use podwire_api::apply;
+mod roles;
+
+use podwire_api::{Kind, apply};
 use serde_json::{Value, json};
 
 use super::create::Insert;
 use super::options::{FieldValidation, WriteOptions};
 use crate::core::{self, Core};
-use crate::identity::Identity;
+use crate::identity::{Identity, MASTERS};
 use crate::status::Result;
 
 /// Creates what is missing; what is there stays as it is.
@@ -14,20 +16,15 @@ pub(crate) async fn run(core: &Core) -> Result<()> {
     let namespaces = ["default", "kube-system", "kube-public", "kube-node-lease"];
     let namespaces = namespaces.map(|name| ("", "namespaces", json!({"metadata": {"name": name}})));
     ensure_all(core, namespaces.into()).await?;
-    ensure_all(core, objects(core)).await
+    futures::future::try_join(ensure_all(core, objects(core)), roles::run(core)).await?;
+    Ok(())
 }
 
 /// Everything beside the namespaces: group, resource, object.
 fn objects(core: &Core) -> Vec<(&'static str, &'static str, Value)> {
-    let rbac = "rbac.authorization.k8s.io";
     let class = |name: &str, value: u32, description: &str| json!({"metadata": {"name": name}, "value": value, "description": description});
     // The controllers would make accounts a moment later; the first pod need not wait for them.
     let account = |namespace: &str| json!({"metadata": {"name": "default", "namespace": namespace}});
-    let all = json!({"metadata": {"name": "cluster-admin"}, "rules": [
-        {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]});
-    let masters = json!({"metadata": {"name": "cluster-admin"},
-        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"apiGroup": rbac, "kind": "Group", "name": "system:masters"}]});
     let service = json!({
         "metadata": {"name": "kubernetes", "namespace": "default",
                      "labels": {"component": "apiserver", "provider": "kubernetes"}},
@@ -39,8 +36,6 @@ fn objects(core: &Core) -> Vec<(&'static str, &'static str, Value)> {
     vec![
         ("scheduling.k8s.io", "priorityclasses", cluster),
         ("scheduling.k8s.io", "priorityclasses", node),
-        (rbac, "clusterroles", all),
-        (rbac, "clusterrolebindings", masters),
         ("", "serviceaccounts", account("default")),
         ("", "serviceaccounts", account("kube-system")),
         ("", "services", service),
@@ -58,26 +53,39 @@ fn port(core: &Core) -> u16 {
     core.advertised.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(6443)
 }
 
-async fn ensure(core: &Core, group: &str, resource: &str, mut object: Value) -> Result<()> {
+async fn ensure(core: &Core, group: &str, resource: &str, object: Value) -> Result<()> {
     let kind = core::kind(group, "v1", resource);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let key = core::key(kind, &text(&object["metadata"]["namespace"]), &text(&object["metadata"]["name"]));
     if core.caches.of(kind).get(&key).is_some() {
         return Ok(());
     }
+    creation(core, kind, object).await
+}
+
+/// Creates an object unless somebody else did.
+async fn creation(core: &Core, kind: &'static Kind, mut object: Value) -> Result<()> {
     object["apiVersion"] = kind.api_version().into();
     object["kind"] = kind.kind.into();
-    let options = WriteOptions {
-        dry_run: false,
-        validation: FieldValidation::Ignore,
-        manager: "podwire".into(),
-        manager_given: true,
-    };
-    let identity = Identity::new("system:apiserver", &["system:masters"]);
+    let (identity, options) = (server(), options());
     let insert =
         Insert { core, identity: &identity, kind, options: &options, operation: apply::Operation::Update };
     match insert.run(object).await {
         Err(error) if error.reason != "AlreadyExists" => Err(error),
         _ => Ok(()),
+    }
+}
+
+/// The server itself, as it writes its own objects.
+fn server() -> Identity {
+    Identity::new("system:apiserver", &[MASTERS])
+}
+
+fn options() -> WriteOptions {
+    WriteOptions {
+        dry_run: false,
+        validation: FieldValidation::Ignore,
+        manager: "podwire".into(),
+        manager_given: true,
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::options::WriteOptions;
 use super::{Call, decode, render, unenforced};
-use crate::admission;
+use crate::admission::{self, escalation::Grant};
 use crate::arrows;
 use crate::body::Response;
 use crate::codec;
@@ -100,6 +100,7 @@ impl Insert<'_> {
         self.track(&mut object);
         let generated = name_it(&mut object);
         let held = admission::create(self.core, self.identity, kind, &mut object).await?;
+        self.check_grant(&object).await?;
         fill_metadata(&mut object);
         admission::complete_identified(kind, &mut object);
         strategy::prepare_create(kind, &mut object);
@@ -111,6 +112,14 @@ impl Insert<'_> {
         let inserted = self.store(object, generated).await;
         held.settle(&inserted, |inserted| matches!(inserted, Inserted::Stored(_)));
         inserted
+    }
+
+    async fn check_grant(&self, object: &Value) -> Result<()> {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        // Only applying names the object in its URL.
+        let requested = if self.operation == apply::Operation::Apply { name } else { "" };
+        let grant = Grant { core: self.core, identity: self.identity, kind: self.kind, requested };
+        grant.check(object, None).await
     }
 
     fn track(&self, object: &mut Value) {

@@ -55,6 +55,7 @@ impl Selection {
             selector.check(call.kind).map_err(|error| bad(&error))?;
             fields = Some(stored_fields(call.kind, selector, text)?);
         }
+        let fields = only_named(&call.target.name, fields)?;
         let scope = scope(call, fields.as_ref());
         Ok(Self { scope, labels, fields })
     }
@@ -67,6 +68,16 @@ impl Selection {
     /// Whether an entry is chosen.
     pub(crate) fn takes(&self, entry: &Entry) -> bool {
         entry.matches(self.labels.as_ref(), self.fields.as_ref())
+    }
+}
+
+/// What was authorized for one name is about that name, however it was asked for.
+fn only_named(name: &str, fields: Option<FieldSelector>) -> Result<Option<FieldSelector>> {
+    match fields.filter(|selector| !selector.is_empty()) {
+        fields if name.is_empty() => Ok(fields),
+        None => Ok(Some(FieldSelector::exactly("metadata.name", name))),
+        Some(selector) if selector.exact("metadata.name") == Some(name) => Ok(Some(selector)),
+        Some(_) => Err(ApiError::bad_request("fieldSelector metadata.name doesn't match requested name")),
     }
 }
 

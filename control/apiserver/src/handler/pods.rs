@@ -10,7 +10,7 @@ use super::delete::Deletion;
 use super::options::{DeleteOptions, WriteOptions};
 use super::update::{Change, Part};
 use super::{Call, decode};
-use crate::admission;
+use crate::admission::{self, node_restriction};
 use crate::body::{self, Response};
 use crate::cache::Scope;
 use crate::core;
@@ -25,6 +25,7 @@ fn created() -> Response {
 /// Binds a pod to the node the body names.
 pub(crate) async fn bind(call: &mut Call) -> Result<Response> {
     let options = WriteOptions::read(call, "CreateOptions")?;
+    node_restriction::bind(&call.identity, call.kind, call.name())?;
     let bytes = call.bytes().await?;
     let kind = core::kind("", "v1", "bindings");
     let binding = decode::object(call, kind, &bytes, options.validation)?;
@@ -115,6 +116,7 @@ pub(crate) async fn evict(call: &mut Call) -> Result<Response> {
     let mut delete = DeleteOptions::from_value(&eviction["deleteOptions"]);
     delete.dry_run |= options.dry_run;
     let pod = call.core.object(call.kind, call.namespace(), call.name()).await?;
+    node_restriction::evict(&call.identity, call.kind, &pod)?;
     let running = pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null();
     if running {
         check_budgets(call, &pod)?;

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::options::WriteOptions;
 use super::{Call, decode};
-use crate::authz;
+use crate::authz::{self, Attributes};
 use crate::body::Response;
 use crate::handler::render;
-use crate::identity::{AUTHENTICATED, Identity};
-use crate::request::{RequestInfo, ResourceInfo};
+use crate::identity::Identity;
+use crate::request::ResourceInfo;
 use crate::status::{ApiError, Result};
 
 /// Answers a review.
@@ -19,7 +19,8 @@ pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
     let rep = call.representation()?;
     let bytes = call.bytes().await?;
     let mut review = decode::object(call, call.kind, &bytes, super::options::FieldValidation::Ignore)?;
-    check(call.kind.kind, &review["spec"])?;
+    super::create::check_namespace(call.kind, call.namespace(), &mut review)?;
+    check(call.kind.kind, &review)?;
     track(call, &mut review)?;
     review["status"] = match call.kind.kind {
         "TokenReview" => token(call, &review["spec"]).await,
@@ -37,24 +38,56 @@ pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
     Ok(render::value(StatusCode::CREATED, rep, call.kind, &review))
 }
 
-/// Refuses questions that ask nothing.
-fn check(kind: &str, spec: &Value) -> Result<()> {
-    match kind {
-        "TokenReview" if spec["token"].as_str().unwrap_or_default().is_empty() => {
-            Err(ApiError::bad_request("token is required for TokenReview in authentication"))
+/// Refuses questions that ask nothing, or about another namespace than the one they are asked in.
+fn check(kind: &str, review: &Value) -> Result<()> {
+    let spec = &review["spec"];
+    if kind == "TokenReview" {
+        let none = spec["token"].as_str().unwrap_or_default().is_empty();
+        let why = "token is required for TokenReview in authentication";
+        return if none { Err(ApiError::bad_request(why)) } else { Ok(()) };
+    }
+    if !kind.ends_with("AccessReview") {
+        return Ok(());
+    }
+    let mut errors = Vec::new();
+    let mut invalid = |field: &str, value: &Value, why: &str| {
+        let message = format!("Invalid value: {value}: {why}");
+        errors.push(FieldError { reason: Cause::Invalid, field: field.into(), message });
+    };
+    let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    match (resource.is_object(), path.is_object()) {
+        (true, true) => invalid(
+            "spec.nonResourceAttributes",
+            path,
+            "cannot be specified in combination with resourceAttributes",
+        ),
+        (false, false) => invalid(
+            "spec.resourceAttributes",
+            resource,
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        ),
+        _ => {}
+    }
+    let nobody = spec["user"].as_str().unwrap_or_default().is_empty()
+        && spec["groups"].as_array().is_none_or(Vec::is_empty);
+    if kind != "SelfSubjectAccessReview" && nobody {
+        invalid("spec.user", &Value::from(""), "at least one of user or group must be specified");
+    }
+    if kind == "LocalSubjectAccessReview" {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let asked = text(&resource["namespace"]);
+        if resource.is_object() && asked != text(&review["metadata"]["namespace"]) {
+            let field = "spec.resourceAttributes.namespace";
+            invalid(field, &asked.into(), "must match metadata.namespace");
         }
-        "SelfSubjectAccessReview" | "SubjectAccessReview" | "LocalSubjectAccessReview"
-            if spec["resourceAttributes"].is_object() == spec["nonResourceAttributes"].is_object() =>
-        {
-            let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-            let error = FieldError {
-                reason: Cause::Invalid,
-                field: "spec.resourceAttributes".into(),
-                message: format!("Invalid value: {}: {why}", spec["resourceAttributes"]),
-            };
-            Err(ApiError::invalid_of("authorization.k8s.io", "", "", &[error]))
+        if path.is_object() {
+            invalid("spec.nonResourceAttributes", path, "disallowed on this kind of request");
         }
-        _ => Ok(()),
+    }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(ApiError::invalid_of("authorization.k8s.io", "", "", &errors))
     }
 }
 
@@ -99,89 +132,73 @@ async fn token(call: &Call, spec: &Value) -> Value {
     }
 }
 
+/// Whom the question is about; it has the groups that are named, and no others.
 fn subject(spec: &Value) -> Identity {
-    let mut identity = Identity::new(spec["user"].as_str().unwrap_or_default(), &[]);
-    identity.groups = spec["groups"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .map(str::to_owned)
-        .collect();
-    if !identity.is_in(crate::identity::UNAUTHENTICATED) && !identity.is_in(AUTHENTICATED) {
-        identity.groups.push(AUTHENTICATED.into());
+    let strings = |value: &Value| -> Vec<String> {
+        value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let extra = spec["extra"].as_object().into_iter().flatten();
+    Identity {
+        user: spec["user"].as_str().unwrap_or_default().to_owned(),
+        groups: strings(&spec["groups"]),
+        uid: spec["uid"].as_str().unwrap_or_default().to_owned(),
+        extra: extra.map(|(key, values)| (key.to_lowercase(), strings(values))).collect(),
     }
-    identity
 }
 
-/// The verbs authorization knows.
-fn verb(text: &str) -> &'static str {
-    const KNOWN: &[&str] = &[
-        "get",
-        "list",
-        "watch",
-        "create",
-        "update",
-        "patch",
-        "delete",
-        "deletecollection",
-        "head",
-        "post",
-        "put",
-        "impersonate",
-        "bind",
-        "escalate",
-        "approve",
-        "sign",
-        "use",
-        "*",
-    ];
-    KNOWN.iter().find(|known| **known == text).copied().unwrap_or("unknown")
+/// The fields that a selector in a question fixes.
+fn required(selector: &Value) -> Vec<(String, String)> {
+    if let Some(raw) = selector["rawSelector"].as_str().filter(|raw| !raw.is_empty()) {
+        return crate::request::required(raw);
+    }
+    let terms = selector["requirements"].as_array().into_iter().flatten();
+    let fixed = terms.filter(|term| term["operator"] == "In");
+    let pairs = fixed.filter_map(|term| match term["values"].as_array().map(Vec::as_slice) {
+        Some([one]) => Some((term["key"].as_str()?.to_owned(), one.as_str()?.to_owned())),
+        _ => None,
+    });
+    pairs.collect()
 }
 
 fn access(call: &Call, identity: &Identity, spec: &Value) -> Value {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let resource = &spec["resourceAttributes"];
-    let info = if resource.is_object() {
-        RequestInfo {
-            path: String::new(),
-            verb: verb(resource["verb"].as_str().unwrap_or_default()),
-            resource: Some(ResourceInfo {
-                group: text(&resource["group"]),
-                version: text(&resource["version"]),
-                namespace: text(&resource["namespace"]),
-                resource: text(&resource["resource"]),
-                name: text(&resource["name"]),
-                subresource: text(&resource["subresource"]),
-                tail: String::new(),
-            }),
-        }
+    let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    let decision = if resource.is_object() {
+        let info = ResourceInfo {
+            group: text(&resource["group"]),
+            version: text(&resource["version"]),
+            namespace: text(&resource["namespace"]),
+            resource: text(&resource["resource"]),
+            name: text(&resource["name"]),
+            subresource: text(&resource["subresource"]),
+            required: required(&resource["fieldSelector"]),
+            ..ResourceInfo::default()
+        };
+        let verb = text(&resource["verb"]);
+        authz::decide(&call.core, identity, &Attributes::resource(&verb, &info))
     } else {
-        let path = &spec["nonResourceAttributes"];
-        RequestInfo {
-            path: text(&path["path"]),
-            verb: verb(path["verb"].as_str().unwrap_or_default()),
-            resource: None,
-        }
+        let (verb, path) = (text(&path["verb"]), text(&path["path"]));
+        authz::decide(&call.core, identity, &Attributes { verb: &verb, path: &path, resource: None })
     };
-    json!({"allowed": authz::permitted(&call.core, identity, &info)})
+    let mut status = json!({"allowed": decision.is_allowed()});
+    let reason = decision.reason(identity);
+    if !reason.is_empty() {
+        status["reason"] = reason.into();
+    }
+    status
 }
 
+/// The rules that roles give; nodes have more than can be listed.
 fn rules(call: &Call, spec: &Value) -> Value {
-    let identity = &call.identity;
-    let own = json!({
-        "verbs": ["create"], "apiGroups": ["authorization.k8s.io"],
-        "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
-    });
-    let open = json!({"verbs": ["get"], "nonResourceURLs": ["/healthz", "/livez", "/readyz", "/version", "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"]});
-    let (mut resources, mut paths) = (vec![own], vec![open]);
-    if identity.is_in("system:masters") {
-        resources.push(json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
-        paths.push(json!({"verbs": ["*"], "nonResourceURLs": ["*"]}));
-    }
     let namespace = spec["namespace"].as_str().unwrap_or_default();
-    for rule in authz::rbac::rules(&call.core, identity, namespace) {
-        if rule["nonResourceURLs"].is_array() { paths.push(rule) } else { resources.push(rule) }
+    let (mut resources, mut paths) = (Vec::new(), Vec::new());
+    for rule in call.core.authorizer.rbac.rules_of(&call.identity, namespace) {
+        if rule.urls.is_empty() { resources.push(rule.to_value()) } else { paths.push(rule.to_value()) }
     }
-    json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false})
+    let mut status = json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false});
+    if call.identity.is_node() {
+        status["incomplete"] = true.into();
+        status["evaluationError"] = "node authorizer does not support user rule resolution".into();
+    }
+    status
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::create::{new_uid, timestamp};
 use super::{Call, decode};
+use crate::admission::node_restriction;
 use crate::body::{self, Response};
 use crate::core;
 use crate::status::{ApiError, Result};
@@ -23,22 +24,35 @@ pub(crate) async fn request(call: &mut Call) -> Result<Response> {
     if !request["spec"].is_object() {
         request["spec"] = json!({});
     }
+    check_place(call, &request["metadata"])?;
+    node_restriction::token(
+        &call.core,
+        &call.identity,
+        call.kind,
+        call.namespace(),
+        call.name(),
+        &request["spec"],
+    )
+    .await?;
     let account = call.core.object(call.kind, call.namespace(), call.name()).await?;
-    let asked = request["spec"]["expirationSeconds"].as_i64().unwrap_or(HOUR);
-    check_lifetime(asked)?;
-    let now = jiff::Timestamp::now().as_second();
-    let issuer = call.core.tokens.issuer().to_owned();
-    let audiences = match request["spec"]["audiences"].as_array() {
-        Some(list) if !list.is_empty() => list.clone(),
-        _ => vec![issuer.as_str().into()],
-    };
-    let own = audiences.iter().any(|audience| *audience == issuer.as_str());
-    let life = if asked == EXTENDABLE && own { EXTENDED } else { asked };
+    check_account(call, &request["metadata"], &account["metadata"]["uid"])?;
+    let wanted = request["spec"]["expirationSeconds"].as_i64().unwrap_or(HOUR);
+    check_lifetime(wanted)?;
     let mut facts = json!({
         "namespace": call.namespace(),
         "serviceaccount": {"name": call.name(), "uid": account["metadata"]["uid"]},
     });
     bind(call, &request["spec"]["boundObjectRef"], &mut facts).await?;
+    let issuer = call.core.tokens.issuer().to_owned();
+    let audiences = match request["spec"]["audiences"].as_array() {
+        Some(list) if !list.is_empty() => list.clone(),
+        _ => vec![issuer.as_str().into()],
+    };
+    let asked = shortened(call, wanted);
+    // Only for the audience of this server itself, and only for a pod.
+    let own = facts["pod"].is_object() && audiences.iter().all(|audience| *audience == issuer.as_str());
+    let life = if asked == EXTENDABLE && own { EXTENDED } else { asked };
+    let now = jiff::Timestamp::now().as_second();
     if life != asked {
         facts["warnafter"] = (now + asked).into();
     }
@@ -51,7 +65,7 @@ pub(crate) async fn request(call: &mut Call) -> Result<Response> {
     request["kind"] = "TokenRequest".into();
     request["metadata"] = json!({
         "name": call.name(), "namespace": call.namespace(), "creationTimestamp": timestamp(jiff::Timestamp::now()),
-        "uid": new_uid(),
+        "uid": account["metadata"]["uid"],
     });
     request["spec"]["audiences"] = audiences.into();
     request["spec"]["expirationSeconds"] = asked.into();
@@ -62,6 +76,47 @@ pub(crate) async fn request(call: &mut Call) -> Result<Response> {
         "token": call.core.tokens.sign(&claims), "expirationTimestamp": timestamp(expires),
     });
     Ok(body::json(StatusCode::CREATED, &request))
+}
+
+/// What the body says about the account must be what the URL says.
+fn check_place(call: &Call, metadata: &Value) -> Result<()> {
+    let pairs = [("name", call.name(), "name"), ("namespace", call.namespace(), "namespace")];
+    for (key, expected, what) in pairs {
+        let given = metadata[key].as_str().unwrap_or_default();
+        if !given.is_empty() && given != expected {
+            let message = format!(
+                "Invalid value: {}: must match the service account {what} if specified",
+                Value::from(given)
+            );
+            let error = FieldError { reason: Cause::Invalid, field: format!("metadata.{key}"), message };
+            return Err(ApiError::invalid_of("authentication.k8s.io", "TokenRequest", call.name(), &[error]));
+        }
+    }
+    Ok(())
+}
+
+/// A uid in the body is a precondition.
+fn check_account(call: &Call, metadata: &Value, uid: &Value) -> Result<()> {
+    let (given, uid) = (metadata["uid"].as_str().unwrap_or_default(), uid.as_str().unwrap_or_default());
+    if given.is_empty() || given == uid {
+        return Ok(());
+    }
+    let why = format!(
+        "the UID in the token request ({given}) does not match the UID of the service account ({uid})"
+    );
+    Err(ApiError::conflict_of("authentication.k8s.io", "TokenRequest", call.name(), &why))
+}
+
+/// No token lives longer than the server allows.
+fn shortened(call: &mut Call, asked: i64) -> i64 {
+    match call.core.tokens.longest_life().filter(|longest| asked > *longest) {
+        Some(longest) => {
+            call.warnings
+                .push(format!("requested expiration of {asked} seconds shortened to {longest} seconds"));
+            longest
+        }
+        None => asked,
+    }
 }
 
 fn check_lifetime(seconds: i64) -> Result<()> {
@@ -82,30 +137,25 @@ fn check_lifetime(seconds: i64) -> Result<()> {
 
 /// Puts the bound object and its node into the claims.
 async fn bind(call: &Call, reference: &Value, facts: &mut Value) -> Result<()> {
-    let Some(name) = reference["name"].as_str() else { return check_node(call, None) };
-    let (resource, claim) = match reference["kind"].as_str() {
-        Some("Pod") => ("pods", "pod"),
-        Some("Secret") => ("secrets", "secret"),
-        Some("Node") => ("nodes", "node"),
-        other => {
-            let kind = other.unwrap_or_default();
+    if reference.is_null() {
+        return Ok(());
+    }
+    let text = |key: &str| reference[key].as_str().unwrap_or_default();
+    let (group, version) = podwire_api::split_api_version(text("apiVersion"));
+    let (resource, claim) = match (group, text("kind")) {
+        ("", "Pod") => ("pods", "pod"),
+        ("", "Secret") => ("secrets", "secret"),
+        ("", "Node") => ("nodes", "node"),
+        (group, kind) => {
             return Err(ApiError::bad_request(format!(
-                "cannot bind token for serviceaccount to object of type {kind}"
+                "cannot bind token to object of type {group}/{version}, Kind={kind}"
             )));
         }
     };
     let kind = core::kind("", "v1", resource);
     let namespace = if kind.namespaced { call.namespace() } else { "" };
+    let name = text("name");
     let object = call.core.object(kind, namespace, name).await?;
-    let uid = &object["metadata"]["uid"];
-    if let Some(wanted) = reference["uid"].as_str().filter(|wanted| !wanted.is_empty() && uid != wanted) {
-        let found = uid.as_str().unwrap_or_default();
-        let why = format!(
-            "the UID in the bound object reference ({wanted}) does not match the UID in record. The object might have been deleted and then recreated"
-        );
-        tracing::debug!(found, wanted, "a token was asked for an object that is another one now");
-        return Err(ApiError::conflict(kind, name, &why));
-    }
     if claim == "pod" {
         let account = object["spec"]["serviceAccountName"].as_str().unwrap_or_default();
         if account != call.name() {
@@ -114,26 +164,22 @@ async fn bind(call: &Call, reference: &Value, facts: &mut Value) -> Result<()> {
                 call.name()
             )));
         }
-        check_node(call, object["spec"]["nodeName"].as_str())?;
-        if let Some(node) = object["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) {
-            facts["node"] = json!({"name": node});
-            if let Ok(node) = call.core.object(core::kind("", "v1", "nodes"), "", node).await {
-                facts["node"]["uid"] = node["metadata"]["uid"].clone();
-            }
+    }
+    let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+    let wanted = text("uid");
+    if !wanted.is_empty() && uid != wanted {
+        let why = format!(
+            "the UID in the bound object reference ({wanted}) does not match the UID in record. The object might have been deleted and then recreated"
+        );
+        return Err(ApiError::conflict_of("", text("kind"), name, &why));
+    }
+    if let Some(node) = object["spec"]["nodeName"].as_str().filter(|node| claim == "pod" && !node.is_empty())
+    {
+        facts["node"] = json!({"name": node});
+        if let Ok(node) = call.core.object(core::kind("", "v1", "nodes"), "", node).await {
+            facts["node"]["uid"] = node["metadata"]["uid"].clone();
         }
     }
     facts[claim] = json!({"name": name, "uid": uid});
     Ok(())
-}
-
-/// A node gets tokens only for pods that run on it.
-fn check_node(call: &Call, pod_node: Option<&str>) -> Result<()> {
-    match call.identity.node_name() {
-        Some(node) if pod_node != Some(node) => {
-            let why =
-                format!("node requested token bound to a pod scheduled on a different node than {node}");
-            Err(ApiError::forbidden("", "serviceaccounts", call.name(), &why))
-        }
-        _ => Ok(()),
-    }
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::create::{self, Insert, Inserted, encode};
 use super::options::WriteOptions;
 use super::{Call, decode, render, unenforced};
-use crate::admission::{self, service::Held};
+use crate::admission::{self, escalation::Grant, service::Held};
 use crate::arrows;
 use crate::authz;
 use crate::body::Response;
@@ -168,7 +168,8 @@ impl Part {
         }
     }
 
-    fn subresource(self) -> &'static str {
+    /// The subresource that stands for the part.
+    pub(crate) fn subresource(self) -> &'static str {
         match self {
             Self::Main | Self::Server => "",
             Self::Status => "status",
@@ -274,6 +275,10 @@ impl<'a> Change<'a> {
         }
         if matches!(self.part, Part::Ephemeral | Part::Resize) && new["spec"] != old["spec"] {
             bump_generation(&mut new);
+        }
+        if self.part == Part::Main {
+            let grant = Grant { core: self.core, identity: self.identity, kind, requested: self.name };
+            grant.check(&new, Some(old)).await?;
         }
         let held = admission::update(self.core, self.identity, kind, self.part, &mut new, old).await?;
         let errors = match self.part {
