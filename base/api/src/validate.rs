@@ -10,6 +10,7 @@ mod device;
 mod error;
 mod meta;
 mod pod;
+mod rbac;
 mod workload;
 
 use serde_json::Value;
@@ -51,6 +52,9 @@ pub fn update(kind: &Kind, new: &Value, old: &Value) -> Vec<FieldError> {
         ("", "Service") => workload::service_update(new, old, &mut errors),
         ("apps" | "batch", _) => workload::update(kind, new, old, &mut errors),
         ("resource.k8s.io", _) => device::update(kind, new, old, &mut errors),
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
+            rbac::binding_update(new, old, &mut errors);
+        }
         _ => {}
     }
     errors.done()
@@ -123,8 +127,10 @@ fn own_rules(kind: &Kind, object: &Value, errors: &mut Errors) {
         ("storage.k8s.io", "StorageClass") => cluster::storage_class(object, errors),
         ("networking.k8s.io", "Ingress") => cluster::ingress(object, errors),
         ("networking.k8s.io", "IngressClass") => cluster::ingress_class(object, errors),
-        ("rbac.authorization.k8s.io", "RoleBinding") => cluster::role_binding(object, false, errors),
-        ("rbac.authorization.k8s.io", "ClusterRoleBinding") => cluster::role_binding(object, true, errors),
+        ("rbac.authorization.k8s.io", "Role" | "ClusterRole") => rbac::role(object, !kind.namespaced, errors),
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => {
+            rbac::binding(object, !kind.namespaced, errors);
+        }
         ("", "ReplicationController") | ("apps" | "batch", _) => workload::workload(kind, object, errors),
         ("resource.k8s.io", _) => device::rules(kind, object, errors),
         ("policy", "PodDisruptionBudget") => workload::disruption_budget(object, errors),

@@ -1,4 +1,4 @@
-//! Rules of volumes, storage classes, ingresses and role bindings.
+//! Rules of volumes, storage classes and ingresses.
 
 use serde_json::Value;
 
@@ -103,36 +103,5 @@ pub(super) fn ingress_class(object: &Value, errors: &mut Errors) {
             errors.all_invalid(&here, domain, syntax::dns_subdomain(domain));
         }
         _ => errors.invalid(&here, controller, "must be a domain-prefixed path (such as \"acme.io/foo\")"),
-    }
-}
-
-pub(super) fn role_binding(object: &Value, cluster: bool, errors: &mut Errors) {
-    const GROUP: &str = "rbac.authorization.k8s.io";
-    let path = Path::root("roleRef");
-    let role = &object["roleRef"];
-    if text(&role["apiGroup"]) != GROUP {
-        errors.not_supported(&path.child("apiGroup"), text(&role["apiGroup"]), &[GROUP]);
-    }
-    let kinds: &[&str] = if cluster { &["ClusterRole"] } else { &["Role", "ClusterRole"] };
-    if !kinds.contains(&text(&role["kind"])) {
-        errors.not_supported(&path.child("kind"), text(&role["kind"]), kinds);
-    }
-    match text(&role["name"]) {
-        "" => errors.required(&path.child("name"), ""),
-        name => errors.all_invalid(&path.child("name"), name, syntax::path_segment(name)),
-    }
-    let subjects = Path::root("subjects");
-    for (i, subject) in list(&object["subjects"]).iter().enumerate() {
-        let here = subjects.index(i);
-        if text(&subject["name"]).is_empty() {
-            errors.required(&here.child("name"), "");
-        }
-        match text(&subject["kind"]) {
-            "ServiceAccount" if text(&subject["namespace"]).is_empty() && cluster => {
-                errors.required(&here.child("namespace"), "");
-            }
-            "ServiceAccount" | "User" | "Group" => {}
-            other => errors.not_supported(&here.child("kind"), other, &["ServiceAccount", "User", "Group"]),
-        }
     }
 }
