@@ -49,6 +49,11 @@ impl ApiService {
         Self { core, identity: identity.map(Arc::new), wire: Some(wire) }
     }
 
+    /// The same server as another user sees it.
+    pub fn with_identity(&self, identity: Identity) -> Self {
+        Self::new(self.core.clone(), Some(identity))
+    }
+
     async fn answer(self, request: Request<Body>) -> Response {
         let (mut parts, body) = request.into_parts();
         if let Some(identity) = &self.identity {

@@ -80,6 +80,10 @@ impl Server {
         self.others.iter().find(|(other, _)| other == name).unwrap().1.clone()
     }
 
+    pub(crate) fn client(&self, identity: Identity) -> ApiService {
+        self.anonymous.with_identity(identity)
+    }
+
     pub(crate) fn nobody(&self) -> ApiService {
         self.anonymous.clone()
     }
