@@ -4,4 +4,5 @@
 
 mod garbage;
 mod life;
+mod roles;
 mod support;
