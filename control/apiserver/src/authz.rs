@@ -172,3 +172,26 @@ pub(crate) fn forbidden(identity: &Identity, asked: &Attributes<'_>, reason: &st
 fn sanitized(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query::Query;
+    use http::Method;
+
+    #[test]
+    fn refusals_read_as_upstreams_do() {
+        let info = |path: &str| RequestInfo::parse(&Method::GET, path, &Query::default());
+        let error = forbidden(&Identity::anonymous(), &(&info("/api/v1/pods")).into(), "");
+        assert_eq!(
+            error.message,
+            "pods is forbidden: User \"system:anonymous\" cannot list resource \"pods\" in API group \"\" at the cluster scope"
+        );
+        let error = forbidden(&Identity::anonymous(), &(&info("/metrics<b>")).into(), "why");
+        assert_eq!(
+            error.message,
+            "forbidden: User \"system:anonymous\" cannot get path \"/metrics&lt;b&gt;\": why"
+        );
+        assert_eq!(missing_roles(vec!["b".into(), "a".into(), "b".into()]), "RBAC: [a, b]");
+    }
+}

@@ -3,9 +3,10 @@
 //! Every name is checked as the verb `impersonate` on a resource that stands for it: users, groups and service
 //! accounts of the core group, uids and user extras of authentication.k8s.io.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use podwire_api::syntax;
 
 use crate::authz::{self, Attributes};
@@ -45,8 +46,7 @@ fn wish(headers: &HeaderMap) -> Result<Option<(Identity, Vec<ResourceInfo>)>> {
     if user.is_empty() {
         let others = headers.keys().any(|name| name.as_str().starts_with("impersonate-"));
         return if others {
-            let message = "Internal error occurred: requested impersonation without impersonating a user";
-            Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message))
+            Err(ApiError::bad_request(without_user(&uid, &groups, headers)))
         } else {
             Ok(None)
         };
@@ -58,15 +58,13 @@ fn wish(headers: &HeaderMap) -> Result<Option<(Identity, Vec<ResourceInfo>)>> {
         None => named("", "users", &user),
     });
     needed.extend(groups.iter().map(|group| named("", "groups", group)));
-    let mut wanted = Identity { user, groups, uid, extra: std::collections::BTreeMap::new() };
-    for name in headers.keys() {
-        let Some(key) = name.as_str().strip_prefix(EXTRA) else { continue };
-        let key = unescape(key, false);
-        for value in headers.get_all(name).iter().map(text) {
-            let resource = named("authentication.k8s.io", "userextras", &value);
-            needed.push(ResourceInfo { subresource: key.clone(), ..resource });
-            wanted.extra.entry(key.clone()).or_default().push(value);
-        }
+    let mut wanted = Identity { user, groups, uid, extra: extra_of(headers) };
+    for (key, values) in &wanted.extra {
+        let of = |value: &String| ResourceInfo {
+            subresource: key.clone(),
+            ..named("authentication.k8s.io", "userextras", value)
+        };
+        needed.extend(values.iter().map(of));
     }
     if !wanted.uid.is_empty() {
         needed.push(named("authentication.k8s.io", "uids", &wanted.uid));
@@ -82,6 +80,33 @@ fn wish(headers: &HeaderMap) -> Result<Option<(Identity, Vec<ResourceInfo>)>> {
         wanted.groups.push(UNAUTHENTICATED.into());
     }
     Ok(Some((wanted, needed)))
+}
+
+/// Upstream's complaint, which shows what was asked for as Go prints it.
+fn without_user(uid: &str, groups: &[String], headers: &HeaderMap) -> String {
+    let list = |items: &[String]| {
+        let items: Vec<String> = items.iter().map(|item| format!("{item:?}")).collect();
+        if items.is_empty() { "[]string(nil)".into() } else { format!("[]string{{{}}}", items.join(", ")) }
+    };
+    let extra = extra_of(headers).into_iter().map(|(key, values)| format!("{key:?}:{}", list(&values)));
+    let extra: Vec<String> = extra.collect();
+    let extra = if extra.is_empty() { "(nil)".into() } else { format!("{{{}}}", extra.join(", ")) };
+    format!(
+        "requested &user.DefaultInfo{{Name:\"\", UID:{uid:?}, Groups:{}, Extra:map[string][]string{extra}}} without impersonating a user name",
+        list(groups)
+    )
+}
+
+/// The values of the extra headers by their key.
+fn extra_of(headers: &HeaderMap) -> BTreeMap<String, Vec<String>> {
+    let mut out: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, value) in headers {
+        if let Some(key) = name.as_str().strip_prefix(EXTRA) {
+            let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+            out.entry(unescape(key, false)).or_default().push(value);
+        }
+    }
+    out
 }
 
 /// Namespace and name in the user name of a service account.
@@ -147,7 +172,12 @@ mod tests {
 
     #[test]
     fn groups_without_a_user_are_an_error_and_no_header_is_nothing() {
-        assert!(wish(&headers(&[("impersonate-group", "g")])).is_err());
+        let error = wish(&headers(&[("impersonate-group", "g")])).unwrap_err();
+        assert_eq!(
+            error.message,
+            "requested &user.DefaultInfo{Name:\"\", UID:\"\", Groups:[]string{\"g\"}, Extra:map[string][]string(nil)} \
+             without impersonating a user name"
+        );
         assert!(wish(&HeaderMap::new()).unwrap().is_none());
     }
 }

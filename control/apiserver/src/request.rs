@@ -212,4 +212,40 @@ mod tests {
         assert!(parse(&Method::GET, "/healthz", "").resource.is_none());
         assert!(parse(&Method::GET, "/api/v1", "").resource.is_none());
     }
+
+    #[test]
+    fn a_path_is_unescaped_once_and_then_taken_apart() {
+        let escaped = parse(&Method::GET, "/api/v1/namespaces/a%2Fb/pods/c", "").resource.unwrap();
+        assert_eq!((escaped.namespace.as_str(), escaped.resource.as_str()), ("a", "b"));
+        assert_eq!((escaped.name.as_str(), escaped.subresource.as_str()), ("pods", "c"));
+        let twice = parse(&Method::GET, "/api/v1/namespaces/a/pods/x%252Fy", "").resource.unwrap();
+        assert_eq!(twice.name, "x%2Fy");
+        assert!(is_well_escaped("/a%2Fb") && !is_well_escaped("/a%2") && !is_well_escaped("/a%zz"));
+    }
+
+    #[test]
+    fn what_has_no_route_is_known_as_such() {
+        let nowhere = |method: &Method, path: &str| parse(method, path, "").resource.unwrap().route.nowhere;
+        assert!(nowhere(&Method::GET, "/api/v1/namespaces//pods"));
+        assert!(nowhere(&Method::GET, "/api/v1//pods"));
+        assert!(nowhere(&Method::POST, "/api/v1/watch/pods"));
+        assert!(nowhere(&Method::GET, "/api/v1/proxy/pods/x"));
+        assert!(!nowhere(&Method::GET, "/api/v1/watch/namespaces/a/pods/x"));
+        let cluster = parse(&Method::DELETE, "/api/v1/namespaces/a/namespaces/b", "").resource.unwrap();
+        assert!(cluster.route.in_namespace && cluster.namespace == "a" && cluster.name == "b");
+        let own = parse(&Method::DELETE, "/api/v1/namespaces/a", "").resource.unwrap();
+        assert!(!own.route.in_namespace && own.namespace == "a" && own.name == "a");
+    }
+
+    #[test]
+    fn only_a_reader_gets_a_name_from_its_selector() {
+        let query = "fieldSelector=metadata.name%3Dx,spec.nodeName%3Dn1";
+        let listed = parse(&Method::GET, "/api/v1/pods", query).resource.unwrap();
+        assert_eq!((listed.name.as_str(), listed.requires("spec.nodeName")), ("x", Some("n1")));
+        assert!(!listed.route.named);
+        let deleted = parse(&Method::DELETE, "/api/v1/namespaces/a/pods", query);
+        assert_eq!((deleted.verb, deleted.resource.unwrap().name.as_str()), ("deletecollection", ""));
+        let odd = parse(&Method::GET, "/api/v1/secrets", "fieldSelector=metadata.name%3Da%2Fb");
+        assert_eq!(odd.resource.unwrap().name, "", "no name that could not be one");
+    }
 }

@@ -203,3 +203,63 @@ pub(crate) fn describe(missing: &[Rule]) -> String {
     let lines: BTreeSet<String> = together.iter().map(Rule::brief).collect();
     lines.into_iter().collect::<Vec<_>>().join("\n")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query::Query;
+    use crate::request::RequestInfo;
+
+    fn allowed(rule: &Value, method: &http::Method, path: &str) -> bool {
+        let info = RequestInfo::parse(method, path, &Query::default());
+        Rule::read(rule).allows(&Attributes::from(&info))
+    }
+
+    #[test]
+    fn a_rule_names_verbs_groups_resources_and_objects() {
+        let get = &http::Method::GET;
+        let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods", "pods/log"], "resourceNames": ["a"]});
+        assert!(allowed(&rule, get, "/api/v1/namespaces/x/pods/a"));
+        assert!(allowed(&rule, get, "/api/v1/namespaces/x/pods/a/log"));
+        assert!(!allowed(&rule, get, "/api/v1/namespaces/x/pods/b"));
+        assert!(!allowed(&rule, get, "/api/v1/namespaces/x/pods/a/status"));
+        assert!(!allowed(&rule, get, "/api/v1/namespaces/x/pods"));
+        assert!(!allowed(&rule, get, "/apis/apps/v1/namespaces/x/pods/a"));
+        assert!(!allowed(&rule, &http::Method::DELETE, "/api/v1/namespaces/x/pods/a"));
+        let paths = json!({"verbs": ["*"], "nonResourceURLs": ["/metrics", "/debug/*"]});
+        assert!(allowed(&paths, get, "/metrics") && allowed(&paths, get, "/debug/x"));
+        assert!(!allowed(&paths, get, "/other") && !allowed(&paths, get, "/metrics/"));
+    }
+
+    #[test]
+    fn stars_stand_for_all_resources_or_for_one_part_of_all_and_nothing_else() {
+        let rule = |resource: &str| json!({"verbs": ["get"], "apiGroups": ["*"], "resources": [resource]});
+        let get = &http::Method::GET;
+        let (pod, log) = ("/api/v1/namespaces/x/pods/a", "/api/v1/namespaces/x/pods/a/log");
+        assert!(allowed(&rule("*"), get, pod) && allowed(&rule("*"), get, log));
+        assert!(!allowed(&rule("pods"), get, log) && allowed(&rule("*/log"), get, log));
+        assert!(!allowed(&rule("*/log"), get, pod) && !allowed(&rule("*/og"), get, log));
+        assert!(!allowed(&rule("pods/*"), get, log), "upstream knows no such star");
+    }
+
+    #[test]
+    fn coverage_is_what_upstream_says_it_is() {
+        for (at, line) in include_str!("rule/covers.jsonl").lines().enumerate() {
+            let case: Value = serde_json::from_str(line).unwrap();
+            let rules =
+                |key: &str| -> Vec<Rule> { case[key].as_array().unwrap().iter().map(Rule::read).collect() };
+            assert_eq!(missing(&rules("held"), &rules("wanted")), rules("missing"), "line {}", at + 1);
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_said_in_one_line_per_resource() {
+        let wanted = json!({"rules": [
+            {"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a"]},
+            {"verbs": ["get"], "nonResourceURLs": ["/x"]}]});
+        assert_eq!(
+            describe(&missing(&[], &Rule::all_of(&wanted))),
+            "{APIGroups:[\"\"], Resources:[\"pods\"], ResourceNames:[\"a\"], Verbs:[\"get\" \"list\"]}\n{NonResourceURLs:[\"/x\"], Verbs:[\"get\"]}"
+        );
+    }
+}
