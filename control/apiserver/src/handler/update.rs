@@ -100,7 +100,7 @@ pub(crate) fn may_create(call: &Call) -> Result<()> {
         verb: "create",
         resource: Some(call.target.clone()),
     };
-    authz::check(&call.core, &call.identity, &info)
+    authz::check(&call.core, &call.identity, &(&info).into())
 }
 
 /// Renders the outcome of a change.

@@ -107,6 +107,10 @@ impl<S: Store> Store for Recording<S> {
         self.inner.revision()
     }
 
+    fn health(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.inner.health()
+    }
+
     fn compact<'a>(&'a self, before: Revision) -> BoxFuture<'a, Result<(), StoreError>> {
         self.inner.compact(before)
     }
