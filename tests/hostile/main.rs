@@ -1,0 +1,28 @@
+//! The hostile suite: a table of images, pods, requests, calls, volumes, registries, plugins and disks that mean harm,
+//! each with what must happen.
+//!
+//! Black box: it drives the programs in `PODWIRE_BIN_DIR`, so the same table can be run against another build. A class
+//! is a file and a test; a row is a name, what must happen in words, and a function that tries it and says what
+//! happened. After every row the daemon must be the same process, ready, and within its memory; after every class
+//! something plain must still work and nothing may be left behind.
+//!
+//! - `PODWIRE_HOSTILE_REPORT=file` writes the table as Markdown.
+//! - `PODWIRE_HOSTILE_ROWS=words` runs the rows whose names contain these words.
+//! - `PODWIRE_HOSTILE_EXPECT=old` passes exactly when every row that stands for something mended fails: run against
+//!   the program of commit 29628e7 it shows that the rows can fail.
+//!
+//! Rows are safe for the machine: they look whether a way out is open and never take it, everything that fills up is a
+//! small disk in memory, and the daemon is held to a limit of memory by the kernel.
+#![allow(clippy::print_stdout, reason = "the table is what a run of this suite is for")]
+#![allow(clippy::unwrap_used, unreachable_pub)] // A test; `pub` says what other files of it may use.
+
+mod http;
+mod images;
+mod on_node;
+mod row;
+mod small_disk;
+
+#[test]
+fn images() -> anyhow::Result<()> {
+    row::run("images", images::ROWS)
+}
