@@ -146,11 +146,14 @@ impl Api {
         let mut stream = self.connect(who)?;
         let head = head(who, method, path, headers, body.len());
         // A server may refuse and hang up before it has read all: what it said is what counts.
-        let sent = stream.write_all(&head).and_then(|()| stream.write_all(body)).and_then(|()| stream.flush());
+        let sent =
+            stream.write_all(&head).and_then(|()| stream.write_all(body)).and_then(|()| stream.flush());
         match receive(&mut stream) {
             Ok(answer) if answer.status != 0 => Ok(answer),
             Ok(answer) => sent.map(|()| answer).context("send the request"),
-            Err(error) => Err(error.context(format!("{method} {}", path.chars().take(80).collect::<String>()))),
+            Err(error) => {
+                Err(error.context(format!("{method} {}", path.chars().take(80).collect::<String>())))
+            }
         }
     }
 }
@@ -190,7 +193,11 @@ pub fn receive(stream: &mut impl Read) -> Result<Answer> {
     }
     let split = bytes.windows(4).position(|window| window == b"\r\n\r\n");
     let Some(at) = split else {
-        return Ok(Answer { status: 0, head: String::from_utf8_lossy(&bytes).into_owned(), body: Vec::new() });
+        return Ok(Answer {
+            status: 0,
+            head: String::from_utf8_lossy(&bytes).into_owned(),
+            body: Vec::new(),
+        });
     };
     let head = String::from_utf8_lossy(&bytes[..at]).into_owned();
     let status = head.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);

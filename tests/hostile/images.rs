@@ -30,95 +30,130 @@ pub const ROWS: &[Row<OnNode>] = &[
     row(
         "/proc is a link into /dev that leads to another folder",
         "procfs is mounted on a real folder or the container is refused; nothing unmasked is seen",
-        |node| linked(node, &[("proc", "/dev/x"), ("dev/x", "/p")], &["p", "dev"]),
+        |node: &OnNode| linked(node, &[("proc", "/dev/x"), ("dev/x", "/p")], &["p", "dev"]),
     )
+    .broken_before(),
+    row("/proc is a link into /sys that leads to another folder", "the same", |node: &OnNode| {
+        linked(node, &[("proc", "/sys/x"), ("sys/x", "/p")], &["p", "sys"])
+    })
+    .broken_before(),
+    row("/proc is a link through two folders that are mounted over", "the same", |node: &OnNode| {
+        linked(
+            node,
+            &[("proc", "/dev/shm/x"), ("dev/shm/x", "../../sys/fs/cgroup/x"), ("sys/fs/cgroup/x", "/q/r")],
+            &["q", "q/r", "dev", "dev/shm", "sys", "sys/fs", "sys/fs/cgroup"],
+        )
+    })
+    .broken_before(),
+    row("/proc is a relative link through /dev/pts", "the same", |node: &OnNode| {
+        linked(node, &[("proc", "dev/pts/x"), ("dev/pts/x", "../../r")], &["r", "dev", "dev/pts"])
+    })
     .broken_before(),
     row(
-        "/proc is a link into /sys that leads to another folder",
-        "the same",
-        |node| linked(node, &[("proc", "/sys/x"), ("sys/x", "/p")], &["p", "sys"]),
-    )
-    .broken_before(),
-    row(
-        "/proc is a link through two folders that are mounted over",
-        "the same",
-        |node| {
-            linked(
-                node,
-                &[("proc", "/dev/shm/x"), ("dev/shm/x", "../../sys/fs/cgroup/x"), ("sys/fs/cgroup/x", "/q/r")],
-                &["q", "q/r", "dev", "dev/shm", "sys", "sys/fs", "sys/fs/cgroup"],
-            )
-        },
-    )
-    .broken_before(),
-    row(
-        "/proc is a relative link through /dev/pts",
-        "the same",
-        |node| linked(node, &[("proc", "dev/pts/x"), ("dev/pts/x", "../../r")], &["r", "dev", "dev/pts"]),
-    )
-    .broken_before(),
-    row("/sys is a link into /dev that leads to another folder", "sysfs is mounted on a real folder or not at all", |node| {
-        linked(node, &[("sys", "/dev/x"), ("dev/x", "/q")], &["q", "dev"])
-    }),
-    row("/proc is a plain link to another folder", "refused, or masked as ever", |node| {
+        "/sys is a link into /dev that leads to another folder",
+        "sysfs is mounted on a real folder or not at all",
+        |node: &OnNode| linked(node, &[("sys", "/dev/x"), ("dev/x", "/q")], &["q", "dev"]),
+    ),
+    row("/proc is a plain link to another folder", "refused, or masked as ever", |node: &OnNode| {
         let layer = LayerBuilder::new().dir("p", 0o755).symlink("proc", "p");
         let script = "(: >> /p/sys/kernel/core_pattern) 2>/dev/null && [ -e /p/self ] && echo ESCAPED\n\
             [ -n \"$(head -c 1 /p/keys 2>/dev/null)\" ] && echo ESCAPED; echo PROBED";
         run(node, &layer, script)
     }),
-    row("/proc is a file", "refused with the reason", |node| {
+    row("/proc is a file", "refused with the reason", |node: &OnNode| {
         let layer = etc().file("proc", "not a folder", 0o644);
         let image = node.on_tools(&layer)?;
         node.fate(node.pod(&image, "echo PROBED"))?.refused("proc")
     }),
-    row("/dev/null is a link (masks are made with it)", "masked paths stay masked, the link's target is not mounted", |node| {
-        let layer = LayerBuilder::new().dir("dev", 0o755).symlink("dev/null", "/data/null");
-        let script = "[ -e /data/null ] && echo ESCAPED; for at in kcore keys timer_list; do\n\
+    row(
+        "/dev/null is a link (masks are made with it)",
+        "masked paths stay masked, the link's target is not mounted",
+        |node: &OnNode| {
+            let layer = LayerBuilder::new().dir("dev", 0o755).symlink("dev/null", "/data/null");
+            let script = "[ -e /data/null ] && echo ESCAPED; for at in kcore keys timer_list; do\n\
             [ -e /proc/$at ] && [ -n \"$(head -c 1 /proc/$at)\" ] && echo ESCAPED: $at can be read; done; echo PROBED";
-        run(node, &layer, script)
-    }),
-    row("/dev/console is a link, with a terminal", "the terminal is not mounted on the link's target", |node| {
-        let layer = LayerBuilder::new().dir("dev", 0o755).symlink("dev/console", "/data/target");
-        let layer = layer.file("data/target", "mine", 0o644);
-        let image = node.on_tools(&layer)?;
-        let mut pod = node.pod(&image, "[ -c /data/target ] && echo ESCAPED; cat /data/target; echo PROBED");
-        pod["spec"]["containers"][0]["tty"] = json!(true);
-        node.fate(pod)?.harmless()
-    }),
-    row("/etc/passwd is a FIFO", "the container starts or is refused within seconds", |node| {
-        let layer = LayerBuilder::new().dir("etc", 0o755).entry(special("etc/passwd", Kind::Fifo, (0, 0)), Vec::new());
+            run(node, &layer, script)
+        },
+    ),
+    row(
+        "/dev/console is a link, with a terminal",
+        "the terminal is not mounted on the link's target",
+        |node: &OnNode| {
+            let layer = LayerBuilder::new().dir("dev", 0o755).symlink("dev/console", "/data/target");
+            let layer = layer.file("data/target", "mine", 0o644);
+            let image = node.on_tools(&layer)?;
+            let mut pod =
+                node.pod(&image, "[ -c /data/target ] && echo ESCAPED; cat /data/target; echo PROBED");
+            pod["spec"]["containers"][0]["tty"] = json!(true);
+            node.fate(pod)?.harmless()
+        },
+    ),
+    row("/etc/passwd is a FIFO", "the container starts or is refused within seconds", |node: &OnNode| {
+        let layer = LayerBuilder::new()
+            .dir("etc", 0o755)
+            .entry(special("etc/passwd", Kind::Fifo, (0, 0)), Vec::new());
         as_named_user(node, &layer)
     })
     .broken_before(),
-    row("/etc/passwd is the device of endless zeros", "refused or started within seconds and little memory", |node| {
-        let device = special("etc/passwd", Kind::CharDevice, (1, 5));
-        as_named_user(node, &LayerBuilder::new().dir("etc", 0o755).entry(device, Vec::new()))
-    })
+    row(
+        "/etc/passwd is the device of endless zeros",
+        "refused or started within seconds and little memory",
+        |node: &OnNode| {
+            let device = special("etc/passwd", Kind::CharDevice, (1, 5));
+            as_named_user(node, &LayerBuilder::new().dir("etc", 0o755).entry(device, Vec::new()))
+        },
+    )
     .broken_before(),
-    row("/etc/group is a FIFO behind a link", "the container starts or is refused within seconds", |node| {
-        let fifo = special("data/fifo", Kind::Fifo, (0, 0));
-        let layer = LayerBuilder::new().dir("etc", 0o755).file("etc/passwd", "web:x:33:34::/:/bin/sh\n", 0o644);
-        as_named_user(node, &layer.entry(fifo, Vec::new()).symlink("etc/group", "../data/fifo"))
-    })
+    row(
+        "/etc/group is a FIFO behind a link",
+        "the container starts or is refused within seconds",
+        |node: &OnNode| {
+            let fifo = special("data/fifo", Kind::Fifo, (0, 0));
+            let layer =
+                LayerBuilder::new().dir("etc", 0o755).file("etc/passwd", "web:x:33:34::/:/bin/sh\n", 0o644);
+            as_named_user(node, &layer.entry(fifo, Vec::new()).symlink("etc/group", "../data/fifo"))
+        },
+    )
     .broken_before(),
-    row("/etc/hosts, /etc/hostname and /etc/resolv.conf are links to a host's folder", "nothing of the host is touched", |node| {
-        let target = node.marker();
-        let layer = LayerBuilder::new().dir("etc", 0o755).symlink("etc/hosts", &target);
-        let layer = layer.symlink("etc/resolv.conf", "/proc/1/root/x").symlink("etc/hostname", "../../../../../x");
-        run(node, &layer, &format!("[ \"$(cat {target} 2>/dev/null)\" = \"the host's\" ] && echo ESCAPED; echo PROBED"))
+    row(
+        "/etc/hosts, /etc/hostname and /etc/resolv.conf are links to a host's folder",
+        "nothing of the host is touched",
+        |node: &OnNode| {
+            let target = node.marker();
+            let layer = LayerBuilder::new().dir("etc", 0o755).symlink("etc/hosts", &target);
+            let layer = layer
+                .symlink("etc/resolv.conf", "/proc/1/root/x")
+                .symlink("etc/hostname", "../../../../../x");
+            run(
+                node,
+                &layer,
+                &format!("[ \"$(cat {target} 2>/dev/null)\" = \"the host's\" ] && echo ESCAPED; echo PROBED"),
+            )
+        },
+    ),
+    row(
+        "a layer's path climbs with ..",
+        "refused, or kept below the root; nothing on the host",
+        |node: &OnNode| {
+            let up = format!(
+                "{}{}/evil",
+                "../".repeat(20),
+                node.host.path().display().to_string().trim_start_matches('/')
+            );
+            no_file(node, &LayerBuilder::new().file(&up, "evil", 0o644))
+        },
+    ),
+    row("a layer's path is absolute", "the same", |node: &OnNode| {
+        no_file(
+            node,
+            &LayerBuilder::new().file(&node.host.path().join("evil").display().to_string(), "evil", 0o644),
+        )
     }),
-    row("a layer's path climbs with ..", "refused, or kept below the root; nothing on the host", |node| {
-        let up = format!("{}{}/evil", "../".repeat(20), node.host.path().display().to_string().trim_start_matches('/'));
-        no_file(node, &LayerBuilder::new().file(&up, "evil", 0o644))
-    }),
-    row("a layer's path is absolute", "the same", |node| {
-        no_file(node, &LayerBuilder::new().file(&node.host.path().join("evil").display().to_string(), "evil", 0o644))
-    }),
-    row("a layer writes through its own link to the host", "the same", |node| {
+    row("a layer writes through its own link to the host", "the same", |node: &OnNode| {
         let folder = node.host.path().display().to_string();
         no_file(node, &LayerBuilder::new().symlink("way", &folder).file("way/evil", "evil", 0o644))
     }),
-    row("a hard link to a file of the host", "refused, or leads to nothing of the host", |node| {
+    row("a hard link to a file of the host", "refused, or leads to nothing of the host", |node: &OnNode| {
         let marker = node.marker();
         let up = format!("{}{}", "../".repeat(20), marker.trim_start_matches('/'));
         for target in [marker.as_str(), &up] {
@@ -127,21 +162,27 @@ pub const ROWS: &[Row<OnNode>] = &[
         }
         Ok("nothing of the host was linked".to_owned())
     }),
-    row("a hard link through a link to the host", "the same", |node| {
+    row("a hard link through a link to the host", "the same", |node: &OnNode| {
         let folder = node.host.path().display().to_string();
         stolen(node, &etc().symlink("way", &folder).hard_link("stolen", "way/marker"))
     }),
-    row("whiteouts of .. and of the folder itself", "refused, or without effect outside the layer", |node| {
-        for name in [".wh...", ".wh..", ".wh.", "data/.wh...", "data/.wh..", "../.wh.layers", "/.wh..wh..opq"] {
-            let tried = node.on_tools(&etc().file(name, "", 0o644));
-            if let Err(error) = tried {
-                ensure!(!format!("{error:#}").contains("panick"), "{name}: {error:#}");
+    row(
+        "whiteouts of .. and of the folder itself",
+        "refused, or without effect outside the layer",
+        |node: &OnNode| {
+            for name in
+                [".wh...", ".wh..", ".wh.", "data/.wh...", "data/.wh..", "../.wh.layers", "/.wh..wh..opq"]
+            {
+                let tried = node.on_tools(&etc().file(name, "", 0o644));
+                if let Err(error) = tried {
+                    ensure!(!format!("{error:#}").contains("panick"), "{name}: {error:#}");
+                }
+                node.fate(node.script("echo PROBED"))?.harmless()?;
             }
-            node.fate(node.script("echo PROBED"))?.harmless()?;
-        }
-        Ok("the other image still runs".to_owned())
-    }),
-    row("overlay's own attributes in a layer", "dropped: no folder of elsewhere appears", |node| {
+            Ok("the other image still runs".to_owned())
+        },
+    ),
+    row("overlay's own attributes in a layer", "dropped: no folder of elsewhere appears", |node: &OnNode| {
         let attribute = |name: &str, value: &str| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
         let folder = Header {
             mode: 0o755,
@@ -154,59 +195,73 @@ pub const ROWS: &[Row<OnNode>] = &[
         };
         run(node, &etc().entry(folder, Vec::new()), "[ -e /data/busybox ] && echo ESCAPED; echo PROBED")
     }),
-    row("device nodes of memory and disks", "refused, or cannot be opened", |node| {
+    row("device nodes of memory and disks", "refused, or cannot be opened", |node: &OnNode| {
         let layer = etc().entry(special("data/mem", Kind::CharDevice, (1, 1)), Vec::new());
         let layer = layer.entry(special("data/kmsg", Kind::CharDevice, (1, 11)), Vec::new());
         let layer = layer.entry(special("data/disk", Kind::BlockDevice, (8, 0)), Vec::new());
-        let script = "for at in mem kmsg disk; do (: < /data/$at) 2>/dev/null && echo ESCAPED $at; done; echo PROBED";
+        let script =
+            "for at in mem kmsg disk; do (: < /data/$at) 2>/dev/null && echo ESCAPED $at; done; echo PROBED";
         run(node, &layer, script)
     }),
-    row("the image's working directory is a descriptor of the runtime", "refused, or below the container's root", |node| {
-        let mut seen = Vec::new();
-        for number in [3, 4, 5, 6, 7, 8, 9, 10, 12, 15] {
-            let name = format!("localhost/{}:latest", node.fresh());
-            let image = ImageBuilder::new().layer(&tools()?).layer(&etc());
-            node.image(&name, &image.working_dir(&format!("/proc/self/fd/{number}")))?;
-            let script = format!(
-                "for up in . .. ../.. ../../.. ../../../../../../../..; do [ -e $up{} ] && echo ESCAPED; done; echo PROBED",
-                node.marker()
-            );
-            seen.push(node.fate(node.pod(&name, &script))?.harmless()?);
-        }
-        Ok(seen.swap_remove(0))
-    }),
-    row("the image declares volumes on /proc, / and ..", "refused, or nothing of the kernel is hidden or shown", |node| {
-        for path in ["/proc", "/../../x", "/proc/sys", "/"] {
-            let name = format!("localhost/{}:latest", node.fresh());
-            node.image(&name, &ImageBuilder::new().layer(&tools()?).layer(&etc()).volumes(&[path]))?;
-            node.fate(node.pod(&name, PROBE))?.harmless()?;
-        }
-        Ok("harmless".to_owned())
-    }),
-    row("a configuration of a hundred thousand nested lists", "refused with the reason", |node| {
+    row(
+        "the image's working directory is a descriptor of the runtime",
+        "refused, or below the container's root",
+        |node: &OnNode| {
+            let mut seen = Vec::new();
+            for number in [3, 4, 5, 6, 7, 8, 9, 10, 12, 15] {
+                let name = format!("localhost/{}:latest", node.fresh());
+                let image = ImageBuilder::new().layer(&tools()?).layer(&etc());
+                node.image(&name, &image.working_dir(&format!("/proc/self/fd/{number}")))?;
+                let script = format!(
+                    "for up in . .. ../.. ../../.. ../../../../../../../..; do [ -e $up{} ] && echo ESCAPED; done; echo PROBED",
+                    node.marker()
+                );
+                seen.push(node.fate(node.pod(&name, &script))?.harmless()?);
+            }
+            Ok(seen.swap_remove(0))
+        },
+    ),
+    row(
+        "the image declares volumes on /proc, / and ..",
+        "refused, or nothing of the kernel is hidden or shown",
+        |node: &OnNode| {
+            for path in ["/proc", "/../../x", "/proc/sys", "/"] {
+                let name = format!("localhost/{}:latest", node.fresh());
+                node.image(&name, &ImageBuilder::new().layer(&tools()?).layer(&etc()).volumes(&[path]))?;
+                node.fate(node.pod(&name, PROBE))?.harmless()?;
+            }
+            Ok("harmless".to_owned())
+        },
+    ),
+    row("a configuration of a hundred thousand nested lists", "refused with the reason", |node: &OnNode| {
         let built = ImageBuilder::new().layer(&etc()).build();
         let mut bomb = built.clone();
         bomb.config = format!("{{\"config\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000)).into_bytes();
         import_raw(node, bomb)
     }),
-    row("a configuration of twenty megabytes", "refused with the reason", |node| {
+    row("a configuration of twenty megabytes", "refused with the reason", |node: &OnNode| {
         let mut bomb = ImageBuilder::new().layer(&etc()).build();
-        bomb.config = format!("{{\"config\":{{\"Labels\":{{\"a\":\"{}\"}}}}}}", "x".repeat(20 << 20)).into_bytes();
+        bomb.config =
+            format!("{{\"config\":{{\"Labels\":{{\"a\":\"{}\"}}}}}}", "x".repeat(20 << 20)).into_bytes();
         import_raw(node, bomb)
     }),
-    row("names of 5,000 bytes, a link to itself, a file below a file", "refused, or harmless", |node| {
-        let long = "n".repeat(5000);
-        for layer in [
-            etc().file(&long, "x", 0o644),
-            etc().symlink("loop", "loop").file("loop/x", "x", 0o644),
-            etc().file("etc/passwd/x", "x", 0o644),
-            etc().symlink("far", &long),
-        ] {
-            // Ignored: both refusing and taking it are right; what counts is checked after the row.
-            node.on_tools(&layer).ok();
-        }
-        node.fate(node.script("echo PROBED"))?.harmless()
-    }),
+    row(
+        "names of 5,000 bytes, a link to itself, a file below a file",
+        "refused, or harmless",
+        |node: &OnNode| {
+            let long = "n".repeat(5000);
+            for layer in [
+                etc().file(&long, "x", 0o644),
+                etc().symlink("loop", "loop").file("loop/x", "x", 0o644),
+                etc().file("etc/passwd/x", "x", 0o644),
+                etc().symlink("far", &long),
+            ] {
+                // Ignored: both refusing and taking it are right; what counts is checked after the row.
+                node.on_tools(&layer).ok();
+            }
+            node.fate(node.script("echo PROBED"))?.harmless()
+        },
+    ),
 ];
 
 fn special(path: &str, kind: Kind, device: (u32, u32)) -> Header {

@@ -16,13 +16,25 @@
 #![allow(clippy::print_stdout, reason = "the table is what a run of this suite is for")]
 #![allow(clippy::unwrap_used, unreachable_pub)] // A test; `pub` says what other files of it may use.
 
+mod api;
 mod http;
 mod images;
 mod on_node;
+mod pods;
 mod row;
 mod small_disk;
 
 #[test]
 fn images() -> anyhow::Result<()> {
     row::run("images", images::ROWS)
+}
+
+#[test]
+fn pods() -> anyhow::Result<()> {
+    row::run("pod specs", pods::ROWS)
+}
+
+#[test]
+fn api() -> anyhow::Result<()> {
+    row::run("API requests", api::ROWS)
 }

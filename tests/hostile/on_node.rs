@@ -110,9 +110,9 @@ pub fn tools() -> Result<LayerBuilder> {
     let busybox = fs::read("/bin/busybox").context("busybox-static is not installed; run .ci/setup")?;
     let mut layer = LayerBuilder::new().dir("bin", 0o755).file("bin/busybox", busybox, 0o755);
     for applet in [
-        "sh", "true", "sleep", "cat", "echo", "id", "ls", "ln", "rm", "mv", "mkdir", "mkfifo", "mknod", "dd", "head",
-        "grep", "readlink", "stat", "truncate", "timeout", "yes", "touch", "chmod", "test", "wc", "seq", "kill",
-        "find", "unshare", "mount", "rmdir", "cut", "hostname", "tail", "printf", "env",
+        "sh", "true", "sleep", "cat", "echo", "id", "ls", "ln", "rm", "mv", "mkdir", "mkfifo", "mknod", "dd",
+        "head", "grep", "readlink", "stat", "truncate", "timeout", "yes", "touch", "chmod", "test", "wc",
+        "seq", "kill", "find", "unshare", "mount", "rmdir", "cut", "hostname", "tail", "printf", "env",
     ] {
         layer = layer.hard_link(&format!("bin/{applet}"), "bin/busybox");
     }
@@ -141,8 +141,7 @@ impl OnNode {
         let api = Api::of(&node.kubeconfig())?;
         let names = node.names()?;
         let core_pattern = core_pattern()?;
-        let world =
-            OnNode { node, api, names, host, pid, core_pattern, next: Cell::new(0), _disk: disk };
+        let world = OnNode { node, api, names, host, pid, core_pattern, next: Cell::new(0), _disk: disk };
         world.image(BOX, &ImageBuilder::new().layer(&tools()?).layer(&etc()))?;
         Ok(world)
     }
@@ -276,7 +275,10 @@ impl OnNode {
             }
             if Instant::now() >= deadline {
                 if status["phase"] == "Running" {
-                    bail!("the container still runs after {PATIENCE:?}: {}", self.log(name).unwrap_or_default());
+                    bail!(
+                        "the container still runs after {PATIENCE:?}: {}",
+                        self.log(name).unwrap_or_default()
+                    );
                 }
                 return Ok(Fate::Stuck(format!("Pending: {} {}", status["conditions"], self.events(name)?)));
             }
@@ -290,7 +292,10 @@ impl OnNode {
         if state.is_null() || matches!(reason, "StartError" | "ContainerCannotRun" | "RunContainerError") {
             return Ok(Fate::Stuck(format!("{} {} {state}", status["reason"], status["message"])));
         }
-        Ok(Fate::Ended { log: self.log(name)?.trim().to_owned(), code: state["exitCode"].as_i64().unwrap_or(-1) })
+        Ok(Fate::Ended {
+            log: self.log(name)?.trim().to_owned(),
+            code: state["exitCode"].as_i64().unwrap_or(-1),
+        })
     }
 
     /// The log of the pod's container `main`.
@@ -302,7 +307,11 @@ impl OnNode {
     /// What the events of an object say.
     pub fn events(&self, name: &str) -> Result<String> {
         let list = self.api.must("GET", "/api/v1/namespaces/default/events", None)?;
-        let own = list["items"].as_array().into_iter().flatten().filter(|one| one["involvedObject"]["name"] == name);
+        let own = list["items"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|one| one["involvedObject"]["name"] == name);
         Ok(own.map(|one| one["message"].to_string()).collect::<Vec<_>>().join("; "))
     }
 

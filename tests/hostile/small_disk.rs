@@ -28,7 +28,8 @@ impl SmallDisk {
     pub fn over(folder: &Path, options: &str) -> Result<SmallDisk> {
         fs::create_dir_all(folder)?;
         let options = std::ffi::CString::new(format!("size={options},mode=755"))?;
-        mount("tmpfs", folder, "tmpfs", MountFlags::empty(), options.as_c_str()).context("mount a small disk")?;
+        mount("tmpfs", folder, "tmpfs", MountFlags::empty(), options.as_c_str())
+            .context("mount a small disk")?;
         Ok(SmallDisk { folder: folder.to_owned(), made: false })
     }
 
