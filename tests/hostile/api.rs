@@ -187,11 +187,11 @@ pub const ROWS: &[Row<OnNode>] = &[
     row("a YAML document of ten billion values, from an account without rights", "4xx at once; little memory", |node: &OnNode| {
         let own = node.fresh();
         let who = account(node, &own, json!([]))?;
-        let mut text = "apiVersion: authorization.k8s.io/v1\nkind: SelfSubjectAccessReview\na0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
-        for level in 1..10 {
-            let before = format!("*a{}", level - 1);
-            text += &format!("a{level}: &a{level} [{}]\n", vec![before; 10].join(","));
-        }
+        // Few aliases of one long list: a limit on how often aliases are followed does not see it.
+        let (many, aliases) = ("x,".repeat(100_000), "*a,".repeat(100_000));
+        let text = format!(
+            "apiVersion: authorization.k8s.io/v1\nkind: SelfSubjectAccessReview\na: &a [{many}]\nb: [{aliases}]\n"
+        );
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
         small_refusal(node, &who, "POST", path, &[YAML], text.as_bytes())
     })
@@ -201,7 +201,8 @@ pub const ROWS: &[Row<OnNode>] = &[
         small_refusal(node, &node.api.admin, "POST", PODS, &[YAML], text.as_bytes())?;
         let text = format!("a: {}", "- ".repeat(200_000));
         small_refusal(node, &node.api.admin, "POST", PODS, &[YAML], text.as_bytes())
-    }),
+    })
+    .broken_before(),
     row("JSON of a hundred thousand levels", "4xx at once", |node: &OnNode| {
         let text = format!("{{\"a\":{}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
         small_refusal(node, &node.api.admin, "POST", PODS, &[JSON], text.as_bytes())
@@ -232,9 +233,13 @@ pub const ROWS: &[Row<OnNode>] = &[
     }),
     row("a body of 50 MB", "413", |node: &OnNode| {
         let text = format!("{{\"a\":\"{}\"}}", "x".repeat(50 << 20));
-        let answer = node.api.ask(&node.api.admin, "POST", PODS, &[JSON], text.as_bytes())?;
-        ensure!(answer.status == 413 || answer.status == 0, "{}", answer.brief());
-        Ok(format!("status {}", answer.status))
+        // Hung up on while it still sends: that is a refusal too.
+        match node.api.ask(&node.api.admin, "POST", PODS, &[JSON], text.as_bytes()) {
+            Ok(answer) if answer.status == 413 => Ok(answer.brief()),
+            Ok(answer) => bail!("{}", answer.brief()),
+            Err(error) if format!("{error:#}").contains("send the request") => Ok("hung up on".to_owned()),
+            Err(error) => Err(error),
+        }
     }),
     row("two hundred connections that say nothing, and bodies that never come", "others are served", |node: &OnNode| {
         let silent: Vec<TcpStream> = (0..200).filter_map(|_| TcpStream::connect(node.api.address).ok()).collect();

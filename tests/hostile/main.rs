@@ -17,12 +17,17 @@
 #![allow(clippy::unwrap_used, unreachable_pub)] // A test; `pub` says what other files of it may use.
 
 mod api;
+mod cri;
 mod http;
 mod images;
+mod liar;
 mod on_node;
+mod on_runtime;
 mod pods;
+mod registries;
 mod row;
 mod small_disk;
+mod volumes;
 
 #[test]
 fn images() -> anyhow::Result<()> {
@@ -37,4 +42,19 @@ fn pods() -> anyhow::Result<()> {
 #[test]
 fn api() -> anyhow::Result<()> {
     row::run("API requests", api::ROWS)
+}
+
+#[test]
+fn volumes() -> anyhow::Result<()> {
+    row::run("volumes", volumes::ROWS)
+}
+
+#[test]
+fn cri() -> anyhow::Result<()> {
+    row::run("CRI calls", cri::ROWS)
+}
+
+#[test]
+fn registries() -> anyhow::Result<()> {
+    row::run("registries", registries::ROWS)
 }

@@ -129,8 +129,13 @@ pub fn etc() -> LayerBuilder {
 impl OnNode {
     /// A node with these flags.
     pub fn with(flags: &[&str]) -> Result<OnNode> {
+        OnNode::on("768m", flags)
+    }
+
+    /// A node on a disk of this size.
+    pub fn on(size: &str, flags: &[&str]) -> Result<OnNode> {
         isolate()?;
-        let disk = SmallDisk::new("768m")?;
+        let disk = SmallDisk::new(size)?;
         let node = Node::at(&disk.path().join("data"), flags)?;
         node.import_app()?;
         let pid = node.pid().context("no daemon")?;
@@ -273,6 +278,9 @@ impl OnNode {
                     return Ok(Fate::Stuck(format!("{reason}: {}", waiting["message"])));
                 }
             }
+            if status["phase"] == "Pending" && let Some(why) = self.hopeless(name, deadline)? {
+                return Ok(Fate::Stuck(why));
+            }
             if Instant::now() >= deadline {
                 if status["phase"] == "Running" {
                     bail!(
@@ -284,6 +292,16 @@ impl OnNode {
             }
             std::thread::sleep(Duration::from_millis(15));
         }
+    }
+
+    /// What somebody said of a pod that has been waiting for a while and will wait on.
+    fn hopeless(&self, name: &str, deadline: Instant) -> Result<Option<String>> {
+        if Instant::now() + PATIENCE < deadline + Duration::from_millis(1500) {
+            return Ok(None);
+        }
+        let said = self.events(name)?;
+        let signs = ["MountVolume", "Failed to create pod sandbox", "nodes are available"];
+        Ok(signs.iter().any(|sign| said.contains(sign)).then(|| format!("Pending: {said}")))
     }
 
     fn ended(&self, name: &str, status: &Value) -> Result<Fate> {

@@ -315,7 +315,7 @@ fn one_of(node: &OnNode, container: Value, reason: &str) -> Outcome {
 fn flood(node: &OnNode) -> Outcome {
     let writer = "v=vic; sleep 0.3; for p in /proc/[0-9]*; do grep -q ${v}tim $p/cmdline 2>/dev/null && exec 9>$p/fd/1 && break; done\n\
         echo open; trap 'exit 0' TERM; timeout 20 yes >&9";
-    let mut pod = node.script_with(": victim; sleep 1.5", json!({"shareProcessNamespace": true}), json!({}));
+    let mut pod = node.script_with("sleep 1.5; : victim", json!({"shareProcessNamespace": true}), json!({}));
     let second = json!({"name": "second", "image": BOX, "imagePullPolicy": "Never", "command": ["/bin/sh", "-c", writer]});
     pod["spec"]["containers"].as_array_mut().context("containers")?.push(second);
     let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
