@@ -50,7 +50,10 @@ impl Liar {
             for stream in listener.incoming().flatten() {
                 let (answer, notes) = (Arc::clone(&answer), Arc::clone(&notes));
                 // Ignored: clients go away as they please.
-                thread::Builder::new().name("liar-client".into()).spawn(move || converse(&stream, &answer, &notes)).ok();
+                thread::Builder::new()
+                    .name("liar-client".into())
+                    .spawn(move || converse(&stream, &answer, &notes))
+                    .ok();
             }
         })?;
         Ok(Liar { address, heard })
@@ -67,7 +70,11 @@ fn converse(stream: &TcpStream, answer: &Arc<Answer>, notes: &Mutex<Vec<String>>
     let mut reader = BufReader::new(stream);
     let mut text = String::new();
     while reader.read_line(&mut text)? > 2 {}
-    let length = text.to_ascii_lowercase().split("content-length:").nth(1).and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+    let length = text
+        .to_ascii_lowercase()
+        .split("content-length:")
+        .nth(1)
+        .and_then(|rest| rest.split_whitespace().next()?.parse().ok());
     let mut body = vec![0; length.unwrap_or(0)];
     reader.read_exact(&mut body)?;
     text += &String::from_utf8_lossy(&body);
@@ -80,7 +87,10 @@ fn converse(stream: &TcpStream, answer: &Arc<Answer>, notes: &Mutex<Vec<String>>
         Reply::Full(status, headers, body) => {
             let lines: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
             let length = body.len();
-            write!(out, "HTTP/1.1 {status} x\r\nConnection: close\r\nContent-Length: {length}\r\n{lines}\r\n")?;
+            write!(
+                out,
+                "HTTP/1.1 {status} x\r\nConnection: close\r\nContent-Length: {length}\r\n{lines}\r\n"
+            )?;
             if !head {
                 out.write_all(&body)?;
             }
@@ -109,19 +119,26 @@ pub fn honest(image: &Built, request: &Request) -> Reply {
     if let Some((_, name)) = path.rsplit_once("/blobs/") {
         let layers = image.layers.iter().map(|(bytes, _)| bytes);
         return match layers.chain([&image.config]).find(|bytes| digest(bytes) == name) {
-            Some(bytes) => Reply::Full(200, vec!["Content-Type: application/octet-stream".into()], bytes.clone()),
+            Some(bytes) => {
+                Reply::Full(200, vec!["Content-Type: application/octet-stream".into()], bytes.clone())
+            }
             None => not_found(),
         };
     }
     if path.contains("/manifests/") {
         return manifest(&image.manifest);
     }
-    if path.trim_end_matches('/') == "/v2" { Reply::Full(200, Vec::new(), b"{}".to_vec()) } else { not_found() }
+    if path.trim_end_matches('/') == "/v2" {
+        Reply::Full(200, Vec::new(), b"{}".to_vec())
+    } else {
+        not_found()
+    }
 }
 
 /// A manifest.
 pub fn manifest(bytes: &[u8]) -> Reply {
-    let headers = vec![format!("Content-Type: {MANIFEST}"), format!("Docker-Content-Digest: {}", digest(bytes))];
+    let headers =
+        vec![format!("Content-Type: {MANIFEST}"), format!("Docker-Content-Digest: {}", digest(bytes))];
     Reply::Full(200, headers, bytes.to_vec())
 }
 

@@ -18,12 +18,15 @@
 
 mod api;
 mod cri;
+mod disks;
 mod http;
 mod images;
 mod liar;
 mod on_node;
 mod on_runtime;
+mod plugins;
 mod pods;
+mod processes;
 mod registries;
 mod row;
 mod small_disk;
@@ -57,4 +60,14 @@ fn cri() -> anyhow::Result<()> {
 #[test]
 fn registries() -> anyhow::Result<()> {
     row::run("registries", registries::ROWS)
+}
+
+#[test]
+fn plugins() -> anyhow::Result<()> {
+    row::run("plugins", plugins::ROWS)
+}
+
+#[test]
+fn disks() -> anyhow::Result<()> {
+    row::run("disks", disks::ROWS)
 }

@@ -6,8 +6,7 @@
 use std::{
     cell::Cell,
     fs,
-    os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
+    path::Path,
     process::Command,
     time::{Duration, Instant},
 };
@@ -15,11 +14,12 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use podwire_image::build::{ImageBuilder, LayerBuilder};
 use podwire_testkit::{Node, eventually, isolate, node::bin_dir, residue::Names};
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::{Value, json};
 
 use crate::{
     http::Api,
+    processes::{kill_group, kill_supervisor, peak_memory},
     row::{Outcome, World},
     small_disk::SmallDisk,
 };
@@ -49,7 +49,7 @@ pub struct OnNode {
     pid: u32,
     core_pattern: String,
     next: Cell<u32>,
-    _disk: SmallDisk,
+    disk: SmallDisk,
 }
 
 /// What became of a pod.
@@ -135,8 +135,12 @@ impl OnNode {
     /// A node on a disk of this size.
     pub fn on(size: &str, flags: &[&str]) -> Result<OnNode> {
         isolate()?;
-        let disk = SmallDisk::new(size)?;
-        let node = Node::at(&disk.path().join("data"), flags)?;
+        OnNode::over(SmallDisk::new(size)?, &bin_dir(), flags)
+    }
+
+    /// A node of these binaries on a disk, in the network that the thread is in.
+    pub fn over(disk: SmallDisk, binaries: &Path, flags: &[&str]) -> Result<OnNode> {
+        let node = Node::at_with(binaries, &disk.path().join("data"), flags)?;
         node.import_app()?;
         let pid = node.pid().context("no daemon")?;
         let limit = Some(MEMORY_LIMIT);
@@ -146,9 +150,14 @@ impl OnNode {
         let api = Api::of(&node.kubeconfig())?;
         let names = node.names()?;
         let core_pattern = core_pattern()?;
-        let world = OnNode { node, api, names, host, pid, core_pattern, next: Cell::new(0), _disk: disk };
+        let world = OnNode { node, api, names, host, pid, core_pattern, next: Cell::new(0), disk };
         world.image(BOX, &ImageBuilder::new().layer(&tools()?).layer(&etc()))?;
         Ok(world)
+    }
+
+    /// The disk that the data folder is on.
+    pub fn disk(&self) -> &SmallDisk {
+        &self.disk
     }
 
     /// The daemon's process id.
@@ -278,7 +287,9 @@ impl OnNode {
                     return Ok(Fate::Stuck(format!("{reason}: {}", waiting["message"])));
                 }
             }
-            if status["phase"] == "Pending" && let Some(why) = self.hopeless(name, deadline)? {
+            if status["phase"] == "Pending"
+                && let Some(why) = self.hopeless(name, deadline)?
+            {
                 return Ok(Fate::Stuck(why));
             }
             if Instant::now() >= deadline {
@@ -413,53 +424,11 @@ pub fn merge(object: &mut Value, more: Value) {
     }
 }
 
-fn as_pid(pid: u32) -> Result<Pid> {
+/// A process id as the kernel's calls take it.
+pub fn as_pid(pid: u32) -> Result<Pid> {
     Pid::from_raw(i32::try_from(pid)?).context("a process id")
 }
 
 fn core_pattern() -> Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/core_pattern")?)
-}
-
-/// The most memory that a process ever had, in bytes.
-pub fn peak_memory(pid: u32) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).context("it is a zombie")?;
-    let kilobytes: u64 = line.split_whitespace().nth(1).context("no figure")?.parse()?;
-    Ok(kilobytes << 10)
-}
-
-/// The supervisor's process: who holds its lock.
-pub fn supervisor(run_dir: &Path) -> Option<Pid> {
-    let inode = fs::metadata(run_dir.join("supervisor/supervisor.lock")).ok()?.ino();
-    let locks = fs::read_to_string("/proc/locks").ok()?;
-    let held = locks.lines().find(|line| line.contains("FLOCK") && line.contains(&format!(":{inode} ")))?;
-    Pid::from_raw(held.split_whitespace().nth(4)?.parse().ok()?)
-}
-
-/// Ends the supervisor of a run folder, if there is one.
-pub fn kill_supervisor(run_dir: &Path) {
-    if let Some(pid) = supervisor(run_dir) {
-        // Ignored: it may end by itself at this moment.
-        kill_process(pid, Signal::KILL).ok();
-    }
-}
-
-/// Ends every process in a node's groups.
-pub fn kill_group(root: &str) {
-    let mut folders: Vec<PathBuf> =
-        fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|top| top.path()).collect();
-    folders.push("/sys/fs/cgroup".into());
-    for folder in &mut folders {
-        *folder = folder.join(root.trim_start_matches('/'));
-    }
-    while let Some(folder) = folders.pop() {
-        let members = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
-        for pid in members.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
-            // Ignored: it may end by itself at this moment.
-            kill_process(pid, Signal::KILL).ok();
-        }
-        let below = fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        folders.extend(below.filter(|path| path.is_dir()));
-    }
 }

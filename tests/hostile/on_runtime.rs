@@ -5,7 +5,8 @@ use std::{
     collections::HashMap,
     fs,
     future::Future,
-    path::PathBuf,
+    path::{Path, PathBuf},
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -17,11 +18,16 @@ use podwire_testkit::{
     node::bin_dir,
     runtimes::{Bed, Running},
 };
-use podwire_wire::cri::{self, image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient};
+use podwire_wire::cri::{
+    self, image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient,
+};
 use serde_json::json;
 use tonic::{Status, transport::Channel};
 
-use crate::row::{Outcome, World};
+use crate::{
+    processes,
+    row::{Outcome, World},
+};
 
 /// The image of every container.
 pub const IMAGE: &str = "localhost/box:latest";
@@ -44,7 +50,7 @@ pub struct OnRuntime {
     daemon: u32,
     core_pattern: String,
     running: Option<Running>,
-    _bed: Bed,
+    bed: Bed,
 }
 
 /// What became of a container.
@@ -87,7 +93,10 @@ fn image() -> Result<Vec<Image>> {
     let busybox = fs::read("/bin/busybox").context("busybox-static is not installed; run .ci/setup")?;
     let app = fs::read(bin_dir().join("pod-app")).context("read pod-app")?;
     let mut files = Files::default().folder("bin", 0o755).file("bin/busybox", busybox, 0o755);
-    for applet in ["sh", "sleep", "cat", "echo", "ls", "ln", "readlink", "grep", "yes", "id", "head", "mv", "true", "seq", "mkdir"] {
+    for applet in [
+        "sh", "sleep", "cat", "echo", "ls", "ln", "readlink", "grep", "yes", "id", "head", "mv", "true",
+        "seq", "mkdir",
+    ] {
         files = files.hard_link(&format!("bin/{applet}"), "bin/busybox");
     }
     files = files.folder("etc", 0o755).file("etc/passwd", "root:x:0:0::/:/bin/sh\n", 0o644);
@@ -123,17 +132,47 @@ impl OnRuntime {
             daemon,
             core_pattern: fs::read_to_string("/proc/sys/kernel/core_pattern")?,
             running: Some(running),
-            _bed: bed,
+            bed,
         };
         let image = Some(cri::ImageSpec { image: IMAGE.to_owned(), ..Default::default() });
         let mut images = world.images.clone();
-        world.wait(images.pull_image(cri::PullImageRequest { image, ..Default::default() })).map_err(|status| anyhow::anyhow!("{status}"))?;
+        world
+            .wait(images.pull_image(cri::PullImageRequest { image, ..Default::default() }))
+            .map_err(|status| anyhow::anyhow!("{status}"))?;
         Ok(world)
     }
 
     /// The path of the marker, as the host sees it.
     pub fn marker(&self) -> String {
         self.host.path().join("marker").display().to_string()
+    }
+
+    /// The folders of network configuration and of plugins.
+    pub fn networks(&self) -> (PathBuf, PathBuf) {
+        (self.bed.path().join("ours0-net.d"), self.bed.path().join("ours-bin"))
+    }
+
+    /// Where it serves CRI.
+    pub fn socket(&self) -> Result<PathBuf> {
+        Ok(self.running.as_ref().context("it was taken away")?.socket.clone())
+    }
+
+    /// The host-global names of our runtime.
+    fn names(&self) -> Result<serde_json::Value> {
+        let folder = self.bed.path().join("ours");
+        let done =
+            Command::new(bin_dir().join("podwire")).args(["instance", "--data-dir"]).arg(folder).output()?;
+        Ok(serde_json::from_slice(&done.stdout)?)
+    }
+
+    /// How many sandboxes there are.
+    pub fn sandboxes(&self) -> Result<usize> {
+        Ok(self.wait(self.cri.clone().list_pod_sandbox(cri::ListPodSandboxRequest::default()))?.items.len())
+    }
+
+    /// Where NRI plugins register.
+    pub fn nri_socket(&self) -> Result<PathBuf> {
+        self.running.as_ref().and_then(|running| running.nri_socket.clone()).context("no NRI here")
     }
 
     /// The daemon's process id.
@@ -148,7 +187,10 @@ impl OnRuntime {
     }
 
     /// The end of a call, or of patience.
-    pub fn wait<T>(&self, call: impl Future<Output = Result<tonic::Response<T>, Status>>) -> Result<T, Status> {
+    pub fn wait<T>(
+        &self,
+        call: impl Future<Output = Result<tonic::Response<T>, Status>>,
+    ) -> Result<T, Status> {
         self.tokio.block_on(async {
             match tokio::time::timeout(PATIENCE, call).await {
                 Ok(answer) => answer.map(tonic::Response::into_inner),
@@ -173,7 +215,8 @@ impl OnRuntime {
         };
         let pid = cri::NamespaceMode::Container as i32;
         let options = cri::NamespaceOption { pid, ..Default::default() };
-        let security = cri::LinuxSandboxSecurityContext { namespace_options: Some(options), ..Default::default() };
+        let security =
+            cri::LinuxSandboxSecurityContext { namespace_options: Some(options), ..Default::default() };
         cri::PodSandboxConfig {
             metadata: Some(metadata),
             hostname: name.clone(),
@@ -195,7 +238,13 @@ impl OnRuntime {
         let security = cri::LinuxContainerSecurityContext {
             namespace_options: Some(cri::NamespaceOption { pid, ..Default::default() }),
             masked_paths: paths(&["/proc/kcore", "/proc/keys", "/proc/timer_list", "/sys/firmware"]),
-            readonly_paths: paths(&["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"]),
+            readonly_paths: paths(&[
+                "/proc/bus",
+                "/proc/fs",
+                "/proc/irq",
+                "/proc/sys",
+                "/proc/sysrq-trigger",
+            ]),
             ..Default::default()
         };
         cri::ContainerConfig {
@@ -210,7 +259,8 @@ impl OnRuntime {
 
     /// RunPodSandbox.
     pub fn run(&self, config: &cri::PodSandboxConfig) -> Result<String, Status> {
-        let request = cri::RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: String::new() };
+        let request =
+            cri::RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: String::new() };
         Ok(self.wait(self.cri.clone().run_pod_sandbox(request))?.pod_sandbox_id)
     }
 
@@ -238,16 +288,22 @@ impl OnRuntime {
     /// ExecSync of a script.
     pub fn exec(&self, container: &str, script: &str, timeout: i64) -> Result<cri::ExecSyncResponse, Status> {
         let cmd = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
-        self.wait(self.cri.clone().exec_sync(cri::ExecSyncRequest { container_id: container.to_owned(), cmd, timeout }))
+        self.wait(self.cri.clone().exec_sync(cri::ExecSyncRequest {
+            container_id: container.to_owned(),
+            cmd,
+            timeout,
+        }))
     }
 
     /// StopPodSandbox and RemovePodSandbox.
     pub fn down(&self, sandbox: &str) -> Result<()> {
         let id = sandbox.to_owned();
         let stop = cri::StopPodSandboxRequest { pod_sandbox_id: id.clone() };
-        self.wait(self.cri.clone().stop_pod_sandbox(stop)).map_err(|status| anyhow::anyhow!("stop: {status}"))?;
+        self.wait(self.cri.clone().stop_pod_sandbox(stop))
+            .map_err(|status| anyhow::anyhow!("stop: {status}"))?;
         let remove = cri::RemovePodSandboxRequest { pod_sandbox_id: id };
-        self.wait(self.cri.clone().remove_pod_sandbox(remove)).map_err(|status| anyhow::anyhow!("remove: {status}"))?;
+        self.wait(self.cri.clone().remove_pod_sandbox(remove))
+            .map_err(|status| anyhow::anyhow!("remove: {status}"))?;
         Ok(())
     }
 
@@ -268,7 +324,12 @@ impl OnRuntime {
         called
     }
 
-    fn ran(&self, sandbox: &str, pod: &cri::PodSandboxConfig, config: &cri::ContainerConfig) -> Result<Called> {
+    fn ran(
+        &self,
+        sandbox: &str,
+        pod: &cri::PodSandboxConfig,
+        config: &cri::ContainerConfig,
+    ) -> Result<Called> {
         let id = match self.create(sandbox, pod, config).and_then(|id| self.start(&id).map(|()| id)) {
             Ok(id) => id,
             Err(status) => return Ok(Called::Refused(status)),
@@ -281,7 +342,10 @@ impl OnRuntime {
             if status.state == cri::ContainerState::ContainerExited as i32 {
                 let text = fs::read_to_string(self.logs().join(&config.log_path)).unwrap_or_default();
                 let lines = text.lines().filter_map(|line| line.splitn(4, ' ').nth(3));
-                return Ok(Called::Ended { log: lines.collect::<Vec<_>>().join("\n"), code: status.exit_code });
+                return Ok(Called::Ended {
+                    log: lines.collect::<Vec<_>>().join("\n"),
+                    code: status.exit_code,
+                });
             }
             ensure!(Instant::now() < deadline, "the container does not end");
             std::thread::sleep(Duration::from_millis(10));
@@ -295,9 +359,7 @@ impl World for OnRuntime {
     }
 
     fn well(&self) -> Result<()> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.daemon)).context("the daemon died")?;
-        let peak = status.lines().find(|line| line.starts_with("VmHWM:")).context("the daemon died")?;
-        let peak: u64 = peak.split_whitespace().nth(1).context("no figure")?.parse::<u64>()? << 10;
+        let peak = processes::peak_memory(self.daemon).context("the daemon died")?;
         fs::write(format!("/proc/{}/clear_refs", self.daemon), "5")?;
         ensure!(peak < MOST_MEMORY, "the daemon took {} MB", peak >> 20);
         ensure!(
@@ -307,7 +369,9 @@ impl World for OnRuntime {
         ensure!(fs::read_to_string(self.marker())? == "the host's\n", "the host's file was changed");
         let answer = self.wait(self.cri.clone().status(cri::StatusRequest::default()))?;
         let conditions = answer.status.unwrap_or_default().conditions;
-        for one in conditions.iter().filter(|one| one.r#type == "RuntimeReady" || one.r#type == "NetworkReady") {
+        for one in
+            conditions.iter().filter(|one| one.r#type == "RuntimeReady" || one.r#type == "NetworkReady")
+        {
             ensure!(one.status, "{}: {}", one.r#type, one.message);
         }
         Ok(())
@@ -328,6 +392,11 @@ impl World for OnRuntime {
     }
 
     fn destroy(mut self) {
+        // A supervisor that hangs would hang `podwire down` too.
+        if let Ok(names) = self.names() {
+            processes::kill_supervisor(Path::new(names["runDir"].as_str().unwrap_or("/nowhere")));
+            processes::kill_group(names["cgroupRoot"].as_str().unwrap_or("/nowhere"));
+        }
         drop(self.running.take());
     }
 }

@@ -36,7 +36,8 @@ impl World for WithRegistries {
         let node = OnNode::on("256m", &["--registry-config", &certs.display().to_string()])?;
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let inside = tokio.enter();
-        let images = ImageServiceClient::new(podwire_wire::unix::channel(node.names.run_dir.join("cri.sock")));
+        let images =
+            ImageServiceClient::new(podwire_wire::unix::channel(node.names.run_dir.join("cri.sock")));
         drop(inside);
         Ok(WithRegistries { node, certs, images, tokio, _folder: folder })
     }
@@ -101,7 +102,12 @@ impl WithRegistries {
 
 fn user(registry: &Liar) -> cri::AuthConfig {
     let server_address = registry.address.to_string();
-    cri::AuthConfig { username: "user".into(), password: "hidden".into(), server_address, ..Default::default() }
+    cri::AuthConfig {
+        username: "user".into(),
+        password: "hidden".into(),
+        server_address,
+        ..Default::default()
+    }
 }
 
 fn image() -> Result<Built> {
@@ -133,39 +139,56 @@ fn say(pulled: &Result<String, tonic::Status>) -> String {
 
 /// The rows.
 pub const ROWS: &[Row<WithRegistries>] = &[
-    row("a 401 names a realm on another host over plain HTTP", "the password does not go there", |world: &WithRegistries| {
-        let other = Liar::listen(|_| Reply::Full(200, Vec::new(), br#"{"token":"t"}"#.to_vec()))?;
-        let words = format!("Bearer realm=\"http://{}/token\",service=\"x\"", other.address);
-        let registry = Liar::listen(move |_| challenge(&words))?;
-        world.trust(&registry, "")?;
-        let pulled = world.pull(&registry, Some(user(&registry)));
-        unheard(&other, &say(&pulled))
-    })
+    row(
+        "a 401 names a realm on another host over plain HTTP",
+        "the password does not go there",
+        |world: &WithRegistries| {
+            let other = Liar::listen(|_| Reply::Full(200, Vec::new(), br#"{"token":"t"}"#.to_vec()))?;
+            let words = format!("Bearer realm=\"http://{}/token\",service=\"x\"", other.address);
+            let registry = Liar::listen(move |_| challenge(&words))?;
+            world.trust(&registry, "")?;
+            let pulled = world.pull(&registry, Some(user(&registry)));
+            unheard(&other, &say(&pulled))
+        },
+    )
     .broken_before(),
     row("the same with an identity token", "the token does not go there", |world: &WithRegistries| {
         let other = Liar::listen(|_| Reply::Full(200, Vec::new(), br#"{"token":"t"}"#.to_vec()))?;
         let words = format!("Bearer realm=\"http://{}/token\",service=\"x\"", other.address);
         let registry = Liar::listen(move |_| challenge(&words))?;
         world.trust(&registry, "")?;
-        let auth = cri::AuthConfig { identity_token: TOKEN.into(), server_address: registry.address.to_string(), ..Default::default() };
+        let auth = cri::AuthConfig {
+            identity_token: TOKEN.into(),
+            server_address: registry.address.to_string(),
+            ..Default::default()
+        };
         let pulled = world.pull(&registry, Some(auth));
         unheard(&other, &say(&pulled))
     })
     .broken_before(),
-    row("a token's address redirects to another host", "the password does not go there", |world: &WithRegistries| {
-        let other = Liar::listen(|_| Reply::Full(200, Vec::new(), br#"{"token":"t"}"#.to_vec()))?;
-        let to = format!("http://{}/token", other.address);
-        let registry = Liar::listen(move |request| {
-            if request.path.starts_with("/token") {
-                return redirect(&to);
-            }
-            let host = request.text.to_ascii_lowercase().split("host: ").nth(1).and_then(|rest| rest.split_whitespace().next().map(str::to_owned));
-            challenge(&format!("Bearer realm=\"http://{}/token\"", host.unwrap_or_default()))
-        })?;
-        world.trust(&registry, "")?;
-        let pulled = world.pull(&registry, Some(user(&registry)));
-        unheard(&other, &say(&pulled))
-    }),
+    row(
+        "a token's address redirects to another host",
+        "the password does not go there",
+        |world: &WithRegistries| {
+            let other = Liar::listen(|_| Reply::Full(200, Vec::new(), br#"{"token":"t"}"#.to_vec()))?;
+            let to = format!("http://{}/token", other.address);
+            let registry = Liar::listen(move |request| {
+                if request.path.starts_with("/token") {
+                    return redirect(&to);
+                }
+                let host = request
+                    .text
+                    .to_ascii_lowercase()
+                    .split("host: ")
+                    .nth(1)
+                    .and_then(|rest| rest.split_whitespace().next().map(str::to_owned));
+                challenge(&format!("Bearer realm=\"http://{}/token\"", host.unwrap_or_default()))
+            })?;
+            world.trust(&registry, "")?;
+            let pulled = world.pull(&registry, Some(user(&registry)));
+            unheard(&other, &say(&pulled))
+        },
+    ),
     row("a blob redirects to another host", "it is asked without credentials", |world: &WithRegistries| {
         let made = image()?;
         let copy = made.clone();
@@ -175,7 +198,11 @@ pub const ROWS: &[Row<WithRegistries>] = &[
             if !request.text.contains(BASIC) {
                 return challenge("Basic realm=\"x\"");
             }
-            if request.path.contains("/blobs/") { redirect(&format!("http://{to}{}", request.path)) } else { honest(&made, request) }
+            if request.path.contains("/blobs/") {
+                redirect(&format!("http://{to}{}", request.path))
+            } else {
+                honest(&made, request)
+            }
         })?;
         world.trust(&registry, "")?;
         let pulled = world.pull(&registry, Some(user(&registry)));
@@ -200,21 +227,35 @@ pub const ROWS: &[Row<WithRegistries>] = &[
         unheard(&other, &say(&pulled))
     })
     .broken_before(),
-    row("a layer names its own addresses", "they are not asked, least of all with credentials", |world: &WithRegistries| {
-        let other = Liar::listen(|_| challenge("Basic realm=\"x\""))?;
-        let url = format!("http://{}/layer", other.address);
-        let made = changed(|manifest| {
-            manifest["layers"][0]["urls"] = json!([url]);
-            manifest["layers"][0]["mediaType"] = json!("application/vnd.oci.image.layer.nondistributable.v1.tar");
-        })?;
-        let registry = Liar::listen(move |request| {
-            if request.path.contains("/blobs/") { crate::liar::not_found() } else { honest(&made, request) }
-        })?;
-        world.trust(&registry, "")?;
-        let pulled = world.pull(&registry, Some(user(&registry)));
-        unheard(&other, &say(&pulled))
-    }),
-    row("a wrong password beside a pull with the right one", "refused, although the other pull is under way", wrong_password).broken_before(),
+    row(
+        "a layer names its own addresses",
+        "they are not asked, least of all with credentials",
+        |world: &WithRegistries| {
+            let other = Liar::listen(|_| challenge("Basic realm=\"x\""))?;
+            let url = format!("http://{}/layer", other.address);
+            let made = changed(|manifest| {
+                manifest["layers"][0]["urls"] = json!([url]);
+                manifest["layers"][0]["mediaType"] =
+                    json!("application/vnd.oci.image.layer.nondistributable.v1.tar");
+            })?;
+            let registry = Liar::listen(move |request| {
+                if request.path.contains("/blobs/") {
+                    crate::liar::not_found()
+                } else {
+                    honest(&made, request)
+                }
+            })?;
+            world.trust(&registry, "")?;
+            let pulled = world.pull(&registry, Some(user(&registry)));
+            unheard(&other, &say(&pulled))
+        },
+    ),
+    row(
+        "a wrong password beside a pull with the right one",
+        "refused, although the other pull is under way",
+        wrong_password,
+    )
+    .broken_before(),
     row("a layer of other bytes than its digest", "refused", |world: &WithRegistries| {
         let (made, mut other) = (image()?, image()?);
         other.layers[0].0.reverse();
@@ -225,22 +266,29 @@ pub const ROWS: &[Row<WithRegistries>] = &[
             honest(&made, request)
         })
     }),
-    row("a layer that unpacks to other bytes than the configuration says", "refused", |world: &WithRegistries| {
-        let mut made = image()?;
-        let mut config: Value = serde_json::from_slice(&made.config)?;
-        config["rootfs"]["diff_ids"][1] = json!(format!("sha256:{}", "1".repeat(64)));
-        made.config = config.to_string().into_bytes();
-        let mut value: Value = serde_json::from_slice(&made.manifest)?;
-        value["config"]["digest"] = json!(digest(&made.config));
-        value["config"]["size"] = json!(made.config.len());
-        made.manifest = value.to_string().into_bytes();
-        world.refused(move |request| honest(&made, request))
-    }),
+    row(
+        "a layer that unpacks to other bytes than the configuration says",
+        "refused",
+        |world: &WithRegistries| {
+            let mut made = image()?;
+            let mut config: Value = serde_json::from_slice(&made.config)?;
+            config["rootfs"]["diff_ids"][1] = json!(format!("sha256:{}", "1".repeat(64)));
+            made.config = config.to_string().into_bytes();
+            let mut value: Value = serde_json::from_slice(&made.manifest)?;
+            value["config"]["digest"] = json!(digest(&made.config));
+            value["config"]["size"] = json!(made.config.len());
+            made.manifest = value.to_string().into_bytes();
+            world.refused(move |request| honest(&made, request))
+        },
+    ),
     row("another manifest than the digest that was asked for", "refused", |world: &WithRegistries| {
         let made = image()?;
         let registry = Liar::listen(move |request| {
             if request.path.contains("/manifests/") {
-                let headers = vec!["Content-Type: application/vnd.oci.image.manifest.v1+json".into(), format!("Docker-Content-Digest: sha256:{}", "2".repeat(64))];
+                let headers = vec![
+                    "Content-Type: application/vnd.oci.image.manifest.v1+json".into(),
+                    format!("Docker-Content-Digest: sha256:{}", "2".repeat(64)),
+                ];
                 return Reply::Full(200, headers, made.manifest.clone());
             }
             honest(&made, request)
@@ -258,7 +306,9 @@ pub const ROWS: &[Row<WithRegistries>] = &[
         world.refused(move |request| honest(&made, request))
     }),
     row("a manifest without end", "refused; little memory", |world: &WithRegistries| {
-        world.refused(|_| Reply::Endless(vec!["Content-Type: application/vnd.oci.image.manifest.v1+json".into()]))
+        world.refused(|_| {
+            Reply::Endless(vec!["Content-Type: application/vnd.oci.image.manifest.v1+json".into()])
+        })
     }),
     row("a layer without end", "refused; little memory and disk", |world: &WithRegistries| {
         let made = changed(|manifest| manifest["layers"][0]["size"] = json!(5000))?;
@@ -276,16 +326,24 @@ pub const ROWS: &[Row<WithRegistries>] = &[
         }
         Ok("each is refused".to_owned())
     }),
-    row("a gzip layer that unpacks to more than the disk", "refused; the disk is free again", |world: &WithRegistries| {
-        let made = gzip_bomb()?;
-        let before = free(world)?;
-        let told = world.refused(move |request| honest(&made, request))?;
-        podwire_testkit::eventually("the disk is free again", Duration::from_secs(5), || {
-            let now = free(world).map_err(|error| error.to_string())?;
-            if now + (8 << 20) > before { Ok(()) } else { Err(format!("{now} bytes free, {before} before")) }
-        })?;
-        Ok(told)
-    }),
+    row(
+        "a gzip layer that unpacks to more than the disk",
+        "refused; the disk is free again",
+        |world: &WithRegistries| {
+            let made = gzip_bomb()?;
+            let before = free(world)?;
+            let told = world.refused(move |request| honest(&made, request))?;
+            podwire_testkit::eventually("the disk is free again", Duration::from_secs(5), || {
+                let now = free(world).map_err(|error| error.to_string())?;
+                if now + (8 << 20) > before {
+                    Ok(())
+                } else {
+                    Err(format!("{now} bytes free, {before} before"))
+                }
+            })?;
+            Ok(told)
+        },
+    ),
     row("a zstd layer that wants a window of 2 GB", "refused; little memory", |world: &WithRegistries| {
         let mut bytes = vec![0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8];
         for _ in 0..20_000 {
@@ -305,7 +363,10 @@ pub const ROWS: &[Row<WithRegistries>] = &[
         world.trust(&silent, "")?;
         let name = format!("{}/x:1", silent.address);
         let mut images = world.images.clone();
-        let request = cri::PullImageRequest { image: Some(cri::ImageSpec { image: name, ..Default::default() }), ..Default::default() };
+        let request = cri::PullImageRequest {
+            image: Some(cri::ImageSpec { image: name, ..Default::default() }),
+            ..Default::default()
+        };
         let first = world.tokio.spawn(async move { images.pull_image(request).await.map(drop) });
         let made = image()?;
         let registry = Liar::listen(move |request| honest(&made, request))?;
@@ -319,7 +380,11 @@ pub const ROWS: &[Row<WithRegistries>] = &[
         let mut documents = vec![image()?.manifest];
         for _ in 0..50 {
             let inner = documents.last().context("a document")?;
-            let kind = if documents.len() == 1 { "application/vnd.oci.image.manifest.v1+json" } else { "application/vnd.oci.image.index.v1+json" };
+            let kind = if documents.len() == 1 {
+                "application/vnd.oci.image.manifest.v1+json"
+            } else {
+                "application/vnd.oci.image.index.v1+json"
+            };
             let outer = json!({"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json",
                 "manifests": [{"mediaType": kind, "digest": digest(inner), "size": inner.len(), "platform": {"architecture": "amd64", "os": "linux"}}]});
             documents.push(outer.to_string().into_bytes());
@@ -327,8 +392,15 @@ pub const ROWS: &[Row<WithRegistries>] = &[
         world.refused(move |request| {
             let asked = documents.iter().find(|one| request.path.contains(&digest(one)));
             let bytes = asked.or(documents.last()).cloned().unwrap_or_default();
-            let kind = serde_json::from_slice::<Value>(&bytes).unwrap_or_default()["mediaType"].as_str().unwrap_or_default().to_owned();
-            Reply::Full(200, vec![format!("Content-Type: {kind}"), format!("Docker-Content-Digest: {}", digest(&bytes))], bytes)
+            let kind = serde_json::from_slice::<Value>(&bytes).unwrap_or_default()["mediaType"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
+            Reply::Full(
+                200,
+                vec![format!("Content-Type: {kind}"), format!("Docker-Content-Digest: {}", digest(&bytes))],
+                bytes,
+            )
         })
     }),
     row("a manifest of ten thousand layers", "refused", |world: &WithRegistries| {
@@ -346,7 +418,8 @@ pub const ROWS: &[Row<WithRegistries>] = &[
         world.refused(move |request| honest(&made, request))
     }),
     row("a manifest of nested lists, and one of 20 MB", "refused", |world: &WithRegistries| {
-        let deep = format!("{{\"schemaVersion\":2,\"layers\":{}{}}}", "[".repeat(50_000), "]".repeat(50_000)).into_bytes();
+        let deep = format!("{{\"schemaVersion\":2,\"layers\":{}{}}}", "[".repeat(50_000), "]".repeat(50_000))
+            .into_bytes();
         world.refused(move |_| manifest(&deep))?;
         let large = format!("{{\"schemaVersion\":2,\"x\":\"{}\"}}", "x".repeat(20 << 20)).into_bytes();
         world.refused(move |_| manifest(&large))
@@ -391,7 +464,8 @@ fn wrong_password(world: &WithRegistries) -> Outcome {
     let node = &world.node;
     let (good, bad) = (node.fresh(), node.fresh());
     for (name, password) in [(&good, "hidden"), (&bad, "wrong")] {
-        let config = json!({"auths": {registry.address.to_string(): {"username": "user", "password": password}}});
+        let config =
+            json!({"auths": {registry.address.to_string(): {"username": "user", "password": password}}});
         let body = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": "kubernetes.io/dockerconfigjson",
             "stringData": {".dockerconfigjson": config.to_string()}});
         node.api.must("POST", "/api/v1/namespaces/default/secrets", Some(&body))?;

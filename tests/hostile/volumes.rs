@@ -243,7 +243,10 @@ fn sub_path(node: &OnNode, prepare: &str, field: Value) -> Outcome {
         "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]);
     let mut container = mounted();
     crate::on_node::merge(&mut container["volumeMounts"][0], field);
-    let script = format!("[ -e /v/marker ] && echo ESCAPED; [ -e /v{0} ] && echo ESCAPED; [ -e /v/../{0} ] && echo ESCAPED; echo PROBED", node.marker());
+    let script = format!(
+        "[ -e /v/marker ] && echo ESCAPED; [ -e /v{0} ] && echo ESCAPED; [ -e /v/../{0} ] && echo ESCAPED; echo PROBED",
+        node.marker()
+    );
     let spec = json!({"initContainers": first, "volumes": [{"name": "v", "emptyDir": {}}]});
     node.fate(node.script_with(&script, spec, container))?.harmless()
 }

@@ -86,9 +86,14 @@ impl Node {
 
     /// A node in a folder that the caller keeps.
     pub fn at(data_dir: &Path, flags: &[&str]) -> Result<Node> {
+        Node::at_with(&bin_dir(), data_dir, flags)
+    }
+
+    /// A node from the binaries in `binaries`, in a folder that the caller keeps.
+    pub fn at_with(binaries: &Path, data_dir: &Path, flags: &[&str]) -> Result<Node> {
         let mut node = Node {
             data_dir: data_dir.to_owned(),
-            binaries: bin_dir(),
+            binaries: binaries.to_owned(),
             flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
             daemon: None,
             _folder: None,
