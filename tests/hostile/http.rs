@@ -44,8 +44,6 @@ pub struct Api {
 pub struct Answer {
     /// The HTTP status; 0 when the connection ended without one.
     pub status: u16,
-    /// The head as it came.
-    pub head: String,
     /// The body, with its chunks joined.
     pub body: Vec<u8>,
 }
@@ -193,17 +191,13 @@ pub fn receive(stream: &mut impl Read) -> Result<Answer> {
     }
     let split = bytes.windows(4).position(|window| window == b"\r\n\r\n");
     let Some(at) = split else {
-        return Ok(Answer {
-            status: 0,
-            head: String::from_utf8_lossy(&bytes).into_owned(),
-            body: Vec::new(),
-        });
+        return Ok(Answer { status: 0, body: Vec::new() });
     };
     let head = String::from_utf8_lossy(&bytes[..at]).into_owned();
     let status = head.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
     let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
     let body = if chunked { join(&bytes[at + 4..]) } else { bytes[at + 4..].to_vec() };
-    Ok(Answer { status, head, body })
+    Ok(Answer { status, body })
 }
 
 /// A chunked body as one.

@@ -165,6 +165,21 @@ impl OnRuntime {
         Ok(serde_json::from_slice(&done.stdout)?)
     }
 
+    /// The sockets of our runtime besides CRI's.
+    pub fn sockets(&self) -> Result<Vec<PathBuf>> {
+        let names = self.names()?;
+        let folder = fs::read_dir(names["runDir"].as_str().context("no runDir")?)?;
+        let mut found: Vec<PathBuf> = folder
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|end| end == "sock"))
+            .collect();
+        // The supervisor is a process of its own.
+        found.retain(|path| !path.ends_with("supervisor.sock") && !path.ends_with("cri.sock"));
+        found.extend(self.nri_socket());
+        Ok(found)
+    }
+
     /// How many sandboxes there are.
     pub fn sandboxes(&self) -> Result<usize> {
         Ok(self.wait(self.cri.clone().list_pod_sandbox(cri::ListPodSandboxRequest::default()))?.items.len())
@@ -386,6 +401,12 @@ impl World for OnRuntime {
     }
 
     fn end(self) -> Result<()> {
+        // A pod that failed may wait to be removed, as CRI has it.
+        let failed =
+            self.wait(self.cri.clone().list_pod_sandbox(cri::ListPodSandboxRequest::default()))?.items;
+        for one in failed.iter().filter(|one| one.state != cri::PodSandboxState::SandboxReady as i32) {
+            self.down(&one.id)?;
+        }
         let left = self.wait(self.cri.clone().list_pod_sandbox(cri::ListPodSandboxRequest::default()))?.items;
         ensure!(left.is_empty(), "{} sandboxes are left, e.g. {:?}", left.len(), left.first());
         Ok(())

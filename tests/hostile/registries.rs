@@ -1,6 +1,11 @@
 //! Registries that mean harm: what they send, what they ask for, and where they point.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{
+    fs,
+    path::PathBuf,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail, ensure};
 use podwire_image::build::{Built, Compression, ImageBuilder};
@@ -110,8 +115,11 @@ fn user(registry: &Liar) -> cri::AuthConfig {
     }
 }
 
+/// An image that the node has no part of yet.
 fn image() -> Result<Built> {
-    Ok(ImageBuilder::new().layer(&tools()?).layer(&etc()).build())
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let unique = format!("number {}", NEXT.fetch_add(1, Ordering::Relaxed));
+    Ok(ImageBuilder::new().layer(&tools()?.dir("etc", 0o755).file("etc/unique", unique, 0o644)).build())
 }
 
 /// An image whose manifest was changed.
@@ -215,8 +223,7 @@ pub const ROWS: &[Row<WithRegistries>] = &[
         world.trust(&registry, "")?;
         let pulled = world.pull(&registry, Some(user(&registry)));
         unheard(&other, &say(&pulled))
-    })
-    .broken_before(),
+    }),
     row("a mirror asks for the registry's password", "it does not get it", |world: &WithRegistries| {
         let other = Liar::listen(|_| challenge("Basic realm=\"x\""))?;
         let made = image()?;
@@ -272,7 +279,7 @@ pub const ROWS: &[Row<WithRegistries>] = &[
         |world: &WithRegistries| {
             let mut made = image()?;
             let mut config: Value = serde_json::from_slice(&made.config)?;
-            config["rootfs"]["diff_ids"][1] = json!(format!("sha256:{}", "1".repeat(64)));
+            config["rootfs"]["diff_ids"][0] = json!(format!("sha256:{}", "1".repeat(64)));
             made.config = config.to_string().into_bytes();
             let mut value: Value = serde_json::from_slice(&made.manifest)?;
             value["config"]["digest"] = json!(digest(&made.config));
@@ -331,16 +338,25 @@ pub const ROWS: &[Row<WithRegistries>] = &[
         "refused; the disk is free again",
         |world: &WithRegistries| {
             let made = gzip_bomb()?;
+            // Little room is as good as a large bomb.
+            let ballast = world.node.disk().path().join("ballast");
+            let size = free(world)?.saturating_sub(32 << 20);
+            let file = fs::File::create(&ballast)?;
+            rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, size)?;
             let before = free(world)?;
-            let told = world.refused(move |request| honest(&made, request))?;
-            podwire_testkit::eventually("the disk is free again", Duration::from_secs(5), || {
+            let told = world.refused(move |request| honest(&made, request));
+            let after = podwire_testkit::eventually("the disk is free again", Duration::from_secs(5), || {
                 let now = free(world).map_err(|error| error.to_string())?;
                 if now + (8 << 20) > before {
                     Ok(())
                 } else {
                     Err(format!("{now} bytes free, {before} before"))
                 }
-            })?;
+            });
+            drop(file);
+            fs::remove_file(ballast)?;
+            let told = told?;
+            after?;
             Ok(told)
         },
     ),
@@ -350,7 +366,8 @@ pub const ROWS: &[Row<WithRegistries>] = &[
             // A block of 128 KiB of one byte.
             bytes.extend_from_slice(&[0x02, 0x00, 0x10, 0x00]);
         }
-        let mut made = ImageBuilder::new().compression(Compression::Zstd).layer(&etc()).build();
+        let unique = etc().file("etc/windows", "2 GB", 0o644);
+        let mut made = ImageBuilder::new().compression(Compression::Zstd).layer(&unique).build();
         made.layers[0].0 = bytes;
         let mut value: Value = serde_json::from_slice(&made.manifest)?;
         value["layers"][0]["digest"] = json!(digest(&made.layers[0].0));
@@ -422,7 +439,8 @@ pub const ROWS: &[Row<WithRegistries>] = &[
             .into_bytes();
         world.refused(move |_| manifest(&deep))?;
         let large = format!("{{\"schemaVersion\":2,\"x\":\"{}\"}}", "x".repeat(20 << 20)).into_bytes();
-        world.refused(move |_| manifest(&large))
+        let kind = vec!["Content-Type: application/vnd.oci.image.manifest.v1+json".to_owned()];
+        world.refused(move |_| Reply::Full(200, kind.clone(), large.clone()))
     }),
     row("headers of a megabyte", "refused", |world: &WithRegistries| {
         world.refused(|_| Reply::Full(200, vec![format!("X: {}", "x".repeat(1 << 20))], Vec::new()))
@@ -435,9 +453,9 @@ fn free(world: &WithRegistries) -> Result<u64> {
     Ok(stat.f_bavail * stat.f_frsize)
 }
 
-/// One file of 400 MB of zeros, packed by the machine's own gzip: an unoptimised build takes long for it.
+/// One file of 64 MB of zeros, packed by the machine's own gzip: an unoptimised build takes long for it.
 fn gzip_bomb() -> Result<Built> {
-    let zeros = podwire_testkit::images::Files::default().file("zeros", vec![0; 400 << 20], 0o644);
+    let zeros = podwire_testkit::images::Files::default().file("zeros", vec![0; 64 << 20], 0o644);
     let layer = podwire_testkit::images::Layer::large(&zeros)?;
     let made = podwire_testkit::images::Image::new(&["x:1"], &layer, &json!({}))?;
     let blobs: Vec<Vec<u8>> = made.blobs.iter().map(|(_, bytes)| bytes.to_vec()).collect();

@@ -5,7 +5,6 @@
 
 use std::{
     collections::BTreeMap,
-    fmt::Write as _,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Mutex, PoisonError},
     time::Instant,
@@ -65,8 +64,19 @@ pub struct Verdict {
 /// part of their name.
 pub fn run<W: World>(class: &'static str, rows: &[Row<W>]) -> Result<()> {
     ensure!(rows.len() >= 10, "class {class} has {} rows, at least 10 are promised", rows.len());
+    let (verdicts, end) = verdicts(class, rows, W::make)?;
+    report(class, &table(&verdicts))?;
+    settle(class, &verdicts, end)
+}
+
+/// Takes every row through worlds that `make` makes; how each ended, and whether anything was left of the last world.
+pub fn verdicts<W: World>(
+    class: &str,
+    rows: &[Row<W>],
+    make: impl Fn() -> Result<W>,
+) -> Result<(Vec<Verdict>, Result<()>)> {
     let only = std::env::var_os("PODWIRE_HOSTILE_ROWS").map(|part| part.to_string_lossy().into_owned());
-    let mut world = W::make()?;
+    let mut world = make()?;
     let mut verdicts = Vec::new();
     for row in rows.iter().filter(|row| only.as_deref().is_none_or(|part| row.name.contains(part))) {
         let begun = Instant::now();
@@ -81,13 +91,12 @@ pub fn run<W: World>(class: &'static str, rows: &[Row<W>]) -> Result<()> {
         );
         if !verdict.passed && world.sound().and_then(|()| world.well()).is_err() {
             world.destroy();
-            world = W::make()?;
+            world = make()?;
         }
         verdicts.push(verdict);
     }
     let end = world.sound().and_then(|()| world.well()).and_then(|()| world.end());
-    report(class, &verdicts)?;
-    settle(class, &verdicts, end)
+    Ok((verdicts, end))
 }
 
 fn judge<W: World>(row: &Row<W>, world: &W) -> Verdict {
@@ -111,7 +120,7 @@ fn word(passed: bool) -> &'static str {
 }
 
 /// The class as a whole: what was expected of each row, and that nothing is left of it.
-fn settle(class: &str, verdicts: &[Verdict], end: Result<()>) -> Result<()> {
+pub fn settle(class: &str, verdicts: &[Verdict], end: Result<()>) -> Result<()> {
     let mut wrong = Vec::new();
     if std::env::var_os("PODWIRE_HOSTILE_EXPECT").is_some_and(|word| word == "old") {
         for verdict in verdicts.iter().filter(|verdict| verdict.broken_before && verdict.passed) {
@@ -131,25 +140,42 @@ fn settle(class: &str, verdicts: &[Verdict], end: Result<()>) -> Result<()> {
     Ok(())
 }
 
-/// Adds the class to the table that `PODWIRE_HOSTILE_REPORT` names; the classes run side by side, so it is written anew.
-fn report(class: &'static str, verdicts: &[Verdict]) -> Result<()> {
-    static WRITTEN: Mutex<BTreeMap<&'static str, String>> = Mutex::new(BTreeMap::new());
-    let Some(path) = std::env::var_os("PODWIRE_HOSTILE_REPORT") else { return Ok(()) };
-    let mut section = format!(
-        "\n## {class}\n\n| row | what must happen | stands for something mended | result | what happened |\n|---|---|---|---|---|\n"
-    );
+/// The rows as a table in Markdown.
+fn table(verdicts: &[Verdict]) -> String {
+    let mut text = "| row | what must happen | stands for something mended | result | what happened |\n|---|---|---|---|---|\n".to_owned();
     for verdict in verdicts {
         let mended = if verdict.broken_before { "yes" } else { "" };
-        writeln!(
-            section,
-            "| {} | {} | {mended} | {} | {} |",
-            verdict.name,
-            verdict.must,
-            word(verdict.passed),
-            verdict.happened
-        )?;
+        let result = word(verdict.passed);
+        text += &format!(
+            "| {} | {} | {mended} | {result} | {} |\n",
+            verdict.name, verdict.must, verdict.happened
+        );
     }
+    text
+}
+
+/// Two runtimes beside each other, as a table in Markdown.
+#[allow(dead_code, reason = "the interop lane's, which shares this file")]
+pub fn compared(names: [&str; 2], ours: &[Verdict], theirs: &[Verdict]) -> String {
+    let [one, other] = names;
+    let mut text = format!(
+        "| row | what must happen | {one} | {other} | what happened on {other} |\n|---|---|---|---|---|\n"
+    );
+    for (mine, its) in ours.iter().zip(theirs) {
+        let results = [word(mine.passed), word(its.passed)];
+        text += &format!(
+            "| {} | {} | {} | {} | {} |\n",
+            mine.name, mine.must, results[0], results[1], its.happened
+        );
+    }
+    text
+}
+
+/// Adds a class to what `PODWIRE_HOSTILE_REPORT` names; the classes run side by side, so it is written anew.
+pub fn report(class: &'static str, table: &str) -> Result<()> {
+    static WRITTEN: Mutex<BTreeMap<&'static str, String>> = Mutex::new(BTreeMap::new());
+    let Some(path) = std::env::var_os("PODWIRE_HOSTILE_REPORT") else { return Ok(()) };
     let mut written = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
-    written.insert(class, section);
+    written.insert(class, format!("\n## {class}\n\n{table}"));
     Ok(std::fs::write(path, written.values().map(String::as_str).collect::<String>().trim_start())?)
 }
