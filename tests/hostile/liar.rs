@@ -107,7 +107,7 @@ fn converse(stream: &TcpStream, answer: &Arc<Answer>, notes: &Mutex<Vec<String>>
             let mut end = [0];
             stream.set_read_timeout(Some(Duration::from_secs(10)))?;
             // Ignored: it ends when the client hangs up or patience is over.
-            reader.read(&mut end).ok();
+            reader.read_exact(&mut end).ok();
         }
     }
     Ok(())
