@@ -74,7 +74,7 @@ pub const ROWS: &[Row<Disks>] = &[
     .broken_before(),
     row("a data folder that an earlier version left open to everybody", "closed at the next start", |_| {
         isolate()?;
-        let mut node = OnNode::over(SmallDisk::new("256m")?, &bin_dir(), &[])?;
+        let mut node = OnNode::bare(SmallDisk::new("256m")?, &bin_dir(), &[])?;
         node.node.stop()?;
         ensure!(
             Command::new("chmod").args(["-R", "a+rwX"]).arg(&node.node.data_dir).status()?.success(),
@@ -94,7 +94,7 @@ pub const ROWS: &[Row<Disks>] = &[
         fs::create_dir_all(&run_dir)?;
         chown(&run_dir, Some(65534), Some(65534))?;
         fs::set_permissions(&run_dir, fs::Permissions::from_mode(0o777))?;
-        match OnNode::over(disk, &bin_dir(), &[]) {
+        match OnNode::bare(disk, &bin_dir(), &[]) {
             Ok(node) => {
                 let now = fs::metadata(&run_dir)?;
                 finish(node)?;
@@ -128,7 +128,7 @@ pub const ROWS: &[Row<Disks>] = &[
             victims.push(victim);
         }
         // Whether it starts is another question.
-        let started = OnNode::over(disk, &bin_dir(), &[]);
+        let started = OnNode::bare(disk, &bin_dir(), &[]);
         let harmed: Vec<&PathBuf> = victims
             .iter()
             .filter(|victim| fs::read_to_string(victim).is_ok_and(|text| text != "precious"))
@@ -340,7 +340,6 @@ fn open_hearted() -> Result<(tempfile::TempDir, OnNode)> {
     let program = wrapper.path().join("podwire");
     fs::write(&program, format!("#!/bin/sh\numask 000\nexec {}/podwire \"$@\"\n", bin_dir().display()))?;
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
-    symlink(bin_dir().join("pod-app"), wrapper.path().join("pod-app"))?;
     let node = OnNode::over(SmallDisk::new("256m")?, wrapper.path(), &[])?;
     let body = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"k": "hidden"}});
     node.api.must("POST", "/api/v1/namespaces/default/secrets", Some(&body))?;
@@ -510,7 +509,7 @@ fn size_of(folder: &Path) -> u64 {
 
 fn killed_with_objects(count: usize) -> Result<(OnNode, ())> {
     isolate()?;
-    let mut node = OnNode::over(SmallDisk::new("256m")?, &bin_dir(), &[])?;
+    let mut node = OnNode::bare(SmallDisk::new("256m")?, &bin_dir(), &[])?;
     for number in 0..count {
         let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("o{number}"), "labels": {"set": "o"}}});
         node.api.must("POST", "/api/v1/namespaces/default/configmaps", Some(&body))?;

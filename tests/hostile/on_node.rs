@@ -140,8 +140,14 @@ impl OnNode {
 
     /// A node of these binaries on a disk, in the network that the thread is in.
     pub fn over(disk: SmallDisk, binaries: &Path, flags: &[&str]) -> Result<OnNode> {
+        let world = OnNode::bare(disk, binaries, flags)?;
+        world.image(BOX, &ImageBuilder::new().layer(&tools()?).layer(&etc()))?;
+        Ok(world)
+    }
+
+    /// The same without any image.
+    pub fn bare(disk: SmallDisk, binaries: &Path, flags: &[&str]) -> Result<OnNode> {
         let node = Node::at_with(binaries, &disk.path().join("data"), flags)?;
-        node.import_app()?;
         let pid = node.pid().context("no daemon")?;
         let limit = Some(MEMORY_LIMIT);
         prlimit(Some(as_pid(pid)?), Resource::Data, Rlimit { current: limit, maximum: limit })?;
@@ -150,9 +156,7 @@ impl OnNode {
         let api = Api::of(&node.kubeconfig())?;
         let names = node.names()?;
         let core_pattern = core_pattern()?;
-        let world = OnNode { node, api, names, host, pid, core_pattern, next: Cell::new(0), disk };
-        world.image(BOX, &ImageBuilder::new().layer(&tools()?).layer(&etc()))?;
-        Ok(world)
+        Ok(OnNode { node, api, names, host, pid, core_pattern, next: Cell::new(0), disk })
     }
 
     /// The disk that the data folder is on.

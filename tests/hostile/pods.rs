@@ -3,7 +3,10 @@
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
-    sync::atomic::{AtomicI64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -165,12 +168,12 @@ pub const ROWS: &[Row<OnNode>] = &[
         ensure!(!said.contains("podwire") && !said.contains("memfd"), "{said}");
         Ok(format!("running it: {first}; opening: {said}"))
     }),
-    row("twenty pods want the last CPU at once", "one is admitted, the others fail with OutOfcpu", |node: &OnNode| {
+    row("ten pods want the last CPU at once", "one is admitted, the others fail with OutOfcpu", |node: &OnNode| {
         let described = node.api.must("GET", "/api/v1/nodes/node1", None)?;
         let all = described["status"]["allocatable"]["cpu"].clone();
         one_of(node, json!({"resources": {"requests": {"cpu": all}}}), "OutOfcpu")
     }),
-    row("twenty pods want one port of the host at once", "one is admitted, the others fail with NodePorts", |node: &OnNode| {
+    row("ten pods want one port of the host at once", "one is admitted, the others fail with NodePorts", |node: &OnNode| {
         one_of(node, json!({"ports": [{"containerPort": 80, "hostPort": 8123}]}), "NodePorts")
     }),
     row("a RuntimeClass that is gone", "the pod waits and says so; its name is no handler", |node: &OnNode| {
@@ -211,9 +214,11 @@ pub const ROWS: &[Row<OnNode>] = &[
     })
     .broken_before(),
     row("a gRPC probe that is answered without end", "the probe fails; the daemon takes no more memory", grpc).broken_before(),
-    row("an HTTP probe that is answered without end", "the probe is answered or fails; the daemon takes no more memory", endless_http),
+    row("an HTTP probe that is answered without end", "the probe is answered or fails; the daemon takes no more memory",
+        http,
+    ),
     row("an exec probe that prints without end", "the same", |node: &OnNode| {
-        let probe = json!({"exec": {"command": ["/bin/yes"]}, "periodSeconds": 1, "timeoutSeconds": 2});
+        let probe = json!({"exec": {"command": ["/bin/yes"]}, "periodSeconds": 1, "timeoutSeconds": 1});
         probed(node, json!({"readinessProbe": probe}))
     }),
     row("a seccomp profile outside of its folder", "refused", |node: &OnNode| {
@@ -275,11 +280,11 @@ fn pending(node: &OnNode, pod: Value) -> Outcome {
     Ok(format!("stays Pending: {}", seen["status"]["conditions"][0]["message"]))
 }
 
-/// Twenty pods bound to the node at once, of which one may run.
+/// Ten pods bound to the node at once, of which one may run.
 fn one_of(node: &OnNode, container: Value, reason: &str) -> Outcome {
     let script = "trap 'exit 0' TERM; while :; do sleep 0.1; done";
     let pods: Vec<Value> =
-        (0..20).map(|_| node.script_with(script, json!({"nodeName": "node1"}), container.clone())).collect();
+        (0..10).map(|_| node.script_with(script, json!({"nodeName": "node1"}), container.clone())).collect();
     let api = &node.api;
     thread::scope(|scope| {
         for chunk in pods.chunks(5) {
@@ -347,23 +352,41 @@ fn probed(node: &OnNode, container: Value) -> Outcome {
     Ok(said.map_or_else(|_| "no failure of the probe was told".to_owned(), |said| format!("told: {said}")))
 }
 
-fn grpc(node: &OnNode) -> Outcome {
+/// A probe that has had enough hangs up.
+const ENOUGH: u64 = 32 << 20;
+
+/// Asks a port of this test with a probe; fails when the kubelet took more than enough of what it was answered.
+fn answered(
+    node: &OnNode,
+    answer: fn(&TcpStream, &AtomicU64) -> Result<()>,
+    probe: impl FnOnce(u16) -> Value,
+) -> Outcome {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let port = listener.local_addr()?.port();
-    thread::Builder::new().name("grpc".into()).spawn(move || {
+    let taken = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&taken);
+    thread::Builder::new().name("probed".into()).spawn(move || {
         for stream in listener.incoming().flatten().take(3) {
             // Ignored: the probe hangs up when it has had enough.
-            endless_h2(&stream).ok();
+            answer(&stream, &count).ok();
         }
     })?;
-    probed(
+    let told = probed(node, json!({"readinessProbe": probe(port)}))?;
+    let taken = taken.load(Ordering::Relaxed);
+    ensure!(taken < ENOUGH, "the probe took {} MB", taken >> 20);
+    Ok(format!("{} kB were taken; {told}", taken >> 10))
+}
+
+fn grpc(node: &OnNode) -> Outcome {
+    answered(
         node,
-        json!({"readinessProbe": {"grpc": {"port": port}, "periodSeconds": 30, "timeoutSeconds": 6, "failureThreshold": 1}}),
+        endless_h2,
+        |port| json!({"grpc": {"port": port}, "periodSeconds": 30, "timeoutSeconds": 6, "failureThreshold": 1}),
     )
 }
 
 /// An HTTP/2 server that answers its first request with zeros for as long as the client makes room for them.
-fn endless_h2(stream: &TcpStream) -> Result<()> {
+fn endless_h2(stream: &TcpStream, taken: &AtomicU64) -> Result<()> {
     let frame = |kind: u8, flags: u8, on: u32, payload: &[u8]| -> Vec<u8> {
         let length = u32::try_from(payload.len()).unwrap_or_default().to_be_bytes();
         [&length[1..], &[kind, flags], &on.to_be_bytes(), payload].concat()
@@ -408,6 +431,7 @@ fn endless_h2(stream: &TcpStream) -> Result<()> {
                 whole.fetch_sub(16_384, Ordering::Relaxed);
                 own.fetch_sub(16_384, Ordering::Relaxed);
                 sent = out.write_all(&zeros);
+                taken.fetch_add(16_384, Ordering::Relaxed);
             } else {
                 thread::yield_now();
             }
@@ -417,21 +441,23 @@ fn endless_h2(stream: &TcpStream) -> Result<()> {
     Ok(())
 }
 
-fn endless_http(node: &OnNode) -> Outcome {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let port = listener.local_addr()?.port();
-    thread::Builder::new().name("http".into()).spawn(move || {
-        for mut stream in listener.incoming().flatten().take(3) {
-            let begun = Instant::now();
-            let zeros = vec![b'x'; 1 << 16];
-            let mut sent = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
-            while sent.is_ok() && begun.elapsed() < Duration::from_secs(6) {
-                sent = stream.write_all(&zeros);
-            }
-        }
-    })?;
-    probed(
+fn http(node: &OnNode) -> Outcome {
+    answered(
         node,
-        json!({"readinessProbe": {"httpGet": {"port": port, "path": "/"}, "periodSeconds": 30, "timeoutSeconds": 4, "failureThreshold": 1}}),
+        endless_http,
+        |port| json!({"httpGet": {"port": port, "path": "/"}, "periodSeconds": 30, "timeoutSeconds": 2, "failureThreshold": 1}),
     )
+}
+
+/// An HTTP server that answers without end.
+fn endless_http(stream: &TcpStream, taken: &AtomicU64) -> Result<()> {
+    let mut out = stream;
+    let begun = Instant::now();
+    let bytes = vec![b'x'; 1 << 16];
+    out.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")?;
+    while begun.elapsed() < Duration::from_secs(6) {
+        out.write_all(&bytes)?;
+        taken.fetch_add(1 << 16, Ordering::Relaxed);
+    }
+    Ok(())
 }
