@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::{
     http::Api,
-    processes::{kill_group, kill_supervisor, peak_memory},
+    processes::{kill_group, kill_supervisor, peak_memory, sweep},
     row::{Outcome, World},
     small_disk::SmallDisk,
 };
@@ -412,12 +412,14 @@ impl World for OnNode {
     }
 
     fn destroy(mut self) {
-        let folder = self.names.run_dir.clone();
-        kill_supervisor(&folder);
+        let names = self.names.clone();
+        // A supervisor that hangs would hang `podwire down` too.
+        kill_supervisor(&names.run_dir);
         // Ignored: it may have died by itself, which is why we are here.
         self.node.kill9().ok();
-        // The processes of pods whose supervisor hung; the rest is `podwire down`'s, when the node is dropped.
-        kill_group(&self.names.cgroup_root);
+        kill_group(&names.cgroup_root);
+        drop(self);
+        sweep(&names.run_dir, &names.cgroup_root);
     }
 }
 

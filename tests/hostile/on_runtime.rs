@@ -5,7 +5,7 @@ use std::{
     collections::HashMap,
     fs,
     future::Future,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Command,
     time::{Duration, Instant},
 };
@@ -414,10 +414,12 @@ impl World for OnRuntime {
 
     fn destroy(mut self) {
         // A supervisor that hangs would hang `podwire down` too.
-        if let Ok(names) = self.names() {
-            processes::kill_supervisor(Path::new(names["runDir"].as_str().unwrap_or("/nowhere")));
-            processes::kill_group(names["cgroupRoot"].as_str().unwrap_or("/nowhere"));
-        }
+        let names = self.names().unwrap_or_default();
+        let run_dir = PathBuf::from(names["runDir"].as_str().unwrap_or("/nowhere"));
+        let cgroup_root = names["cgroupRoot"].as_str().unwrap_or("/nowhere");
+        processes::kill_supervisor(&run_dir);
+        processes::kill_group(cgroup_root);
         drop(self.running.take());
+        processes::sweep(&run_dir, cgroup_root);
     }
 }

@@ -4,6 +4,7 @@ use std::{
     fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
@@ -33,21 +34,46 @@ pub fn kill_supervisor(run_dir: &Path) {
     }
 }
 
+/// The folders of a node's groups, in every hierarchy, parents first.
+fn groups(root: &str) -> Vec<PathBuf> {
+    let mut tops: Vec<PathBuf> =
+        fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|top| top.path()).collect();
+    tops.push("/sys/fs/cgroup".into());
+    let mut found = Vec::new();
+    let mut folders: Vec<PathBuf> = tops.iter().map(|top| top.join(root.trim_start_matches('/'))).collect();
+    while let Some(folder) = folders.pop() {
+        let below = fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        folders.extend(below.filter(|path| path.is_dir()));
+        found.push(folder);
+    }
+    found
+}
+
 /// Ends every process in a node's groups.
 pub fn kill_group(root: &str) {
-    let mut folders: Vec<PathBuf> =
-        fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|top| top.path()).collect();
-    folders.push("/sys/fs/cgroup".into());
-    for folder in &mut folders {
-        *folder = folder.join(root.trim_start_matches('/'));
-    }
-    while let Some(folder) = folders.pop() {
+    for folder in groups(root) {
         let members = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
         for pid in members.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
             // Ignored: it may end by itself at this moment.
             kill_process(pid, Signal::KILL).ok();
         }
-        let below = fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        folders.extend(below.filter(|path| path.is_dir()));
     }
+}
+
+/// Takes away what a node that does not work any more left on the machine.
+pub fn sweep(run_dir: &Path, cgroup_root: &str) {
+    kill_supervisor(run_dir);
+    kill_group(cgroup_root);
+    // Ignored, all of it: what cannot be taken away stays to be seen.
+    podwire_linux::mount::detach_all_under(run_dir).ok();
+    fs::remove_dir_all(run_dir).ok();
+    podwire_testkit::eventually("the groups are empty", Duration::from_secs(5), || {
+        let left = groups(cgroup_root)
+            .iter()
+            .rev()
+            .filter(|folder| folder.is_dir() && fs::remove_dir(folder).is_err())
+            .count();
+        if left == 0 { Ok(()) } else { Err(left.to_string()) }
+    })
+    .ok();
 }
