@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use podwire_image::{
     build::{ImageBuilder, LayerBuilder, header},
     tar::{Header, Kind},
@@ -260,6 +260,27 @@ pub const ROWS: &[Row<OnNode>] = &[
                 node.on_tools(&layer).ok();
             }
             node.fate(node.script("echo PROBED"))?.harmless()
+        },
+    ),
+    row(
+        "a file that announces 8 GB and has five bytes, and a layer that ends in the middle",
+        "refused with the reason; nothing is kept",
+        |node: &OnNode| {
+            let mut tar = LayerBuilder::new().file("large", "small", 0o644).tar();
+            tar[124..136].copy_from_slice(b"77777777777\0");
+            tar[148..156].copy_from_slice(b"        ");
+            let sum: u32 = tar[..512].iter().map(|byte| u32::from(*byte)).sum();
+            tar[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+            let torn = etc().tar()[..700].to_vec();
+            let mut told = String::new();
+            for layer in [tar, torn] {
+                let name = format!("localhost/{}:latest", node.fresh());
+                match node.import(&name, &ImageBuilder::new().raw_layer(layer)) {
+                    Ok(()) => bail!("it was taken"),
+                    Err(error) => told = format!("refused: {error:#}"),
+                }
+            }
+            Ok(told)
         },
     ),
 ];
