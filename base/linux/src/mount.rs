@@ -1,11 +1,15 @@
 //! Mounts through the new mount API, and what is mounted now.
 
+pub mod layers;
+
 use std::ffi::{CString, OsString};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+
+pub use self::layers::{Handing, Overlay, overlay};
 
 use rustix::fs::CWD;
 use rustix::mount::{
@@ -48,42 +52,6 @@ fn new_tmpfs(size: u64, mode: u32) -> io::Result<OwnedFd> {
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    Ok(fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
-}
-
-/// Layers, top first, under a folder that takes the writes, or read-only without one.
-#[derive(Debug, Clone)]
-pub struct Overlay<'a> {
-    /// Unpacked layers, top first; at least one with an upper folder, at least two without.
-    pub lower: &'a [PathBuf],
-    /// The upper folder and overlay's work folder beside it.
-    pub upper: Option<(&'a Path, &'a Path)>,
-}
-
-/// Mounts an overlay on `target`, kept from travelling to other namespaces' copies of it.
-pub fn overlay(layers: &Overlay<'_>, target: &Path) -> Result<(), Error> {
-    let tree = new_overlay(layers).map_err(error("make an overlay for", target))?;
-    attach(&tree, target)?;
-    make_private(target)
-}
-
-fn new_overlay(layers: &Overlay<'_>) -> io::Result<OwnedFd> {
-    let fs = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(&fs, "source", "overlay")?;
-    for layer in layers.lower {
-        fsconfig_set_string(&fs, "lowerdir+", layer)?;
-    }
-    let attributes = match layers.upper {
-        Some((upper, work)) => {
-            fsconfig_set_string(&fs, "upperdir", upper)?;
-            fsconfig_set_string(&fs, "workdir", work)?;
-            // Ignored: a kernel without it syncs the upper folder, which is only slower.
-            rustix::mount::fsconfig_set_flag(&fs, "volatile").ok();
-            MountAttrFlags::empty()
-        }
-        None => MountAttrFlags::MOUNT_ATTR_RDONLY,
-    };
-    fsconfig_create(&fs)?;
     Ok(fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
 }
 

@@ -172,7 +172,7 @@ impl Child<'_> {
             sys::unshare(libc::CLONE_NEWCGROUP).at(Stage::UnshareCgroup)?;
         }
         self.own_trees(launch, &mut trees)?;
-        self.enter_root(launch, &mut trees)?;
+        self.enter_root(&mut trees)?;
         self.mounts(launch, &mut trees)?;
         self.devices(launch, &mut trees)?;
         let slave = match self.pipes.terminal {

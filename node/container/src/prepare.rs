@@ -10,6 +10,7 @@ use std::path::Path;
 
 pub(crate) use places::{Restrictions, Target};
 use podwire_linux::cgroup::{Group, Version};
+use podwire_linux::mount::{Handing, layers};
 
 use crate::plan::{LaunchPlan, MountKind, MountPlan, NamespaceKind, ProcessPlan};
 use crate::request::Rootfs;
@@ -148,14 +149,7 @@ fn label(plan: &ProcessPlan) -> io::Result<Option<(CString, CString)>> {
 pub(crate) enum Root {
     /// Nothing at all, for the reaper.
     Empty,
-    Overlay {
-        lower: Vec<CString>,
-        upper: CString,
-        work: CString,
-        /// The same as one option string, for kernels without `lowerdir+`.
-        options: CString,
-        readonly: bool,
-    },
+    Overlay(Overlay),
     Bind {
         path: CString,
         readonly: bool,
@@ -171,25 +165,33 @@ impl Root {
             Some(Rootfs::Overlay { lower, upper, readonly, .. }) if lower.is_empty() => {
                 Root::Bind { path: c_path(upper)?, readonly: *readonly }
             }
-            Some(Rootfs::Overlay { lower, upper, work, readonly }) => {
-                let escaped = |p: &Path| p.display().to_string().replace('\\', "\\\\").replace(':', "\\:");
-                let layers: Vec<_> = lower.iter().map(|p| escaped(p)).collect();
-                let options = format!(
-                    "lowerdir={},upperdir={},workdir={}",
-                    layers.join(":"),
-                    upper.display(),
-                    work.display()
-                );
-                Root::Overlay {
+            Some(Rootfs::Overlay { lower, upper, work, readonly, newest }) => {
+                let all = lower.iter().chain([upper, work]);
+                let newest =
+                    if all.map(|p| p.as_path()).all(layers::is_plain) { *newest } else { Handing::Options };
+                Root::Overlay(Overlay {
                     lower: lower.iter().map(|p| c_path(p)).collect::<Result<_, _>>()?,
                     upper: c_path(upper)?,
                     work: c_path(work)?,
-                    options: c(&options)?,
+                    options: layers::options(lower, Some((upper, work))),
+                    newest,
                     readonly: *readonly,
-                }
+                })
             }
         })
     }
+}
+
+/// Layers under an upper folder, ready.
+#[derive(Debug)]
+pub(crate) struct Overlay {
+    pub(crate) lower: Vec<CString>,
+    pub(crate) upper: CString,
+    pub(crate) work: CString,
+    /// The same as one option string, unless it must name open descriptors.
+    pub(crate) options: Option<CString>,
+    pub(crate) newest: Handing,
+    pub(crate) readonly: bool,
 }
 
 /// One mount, ready.

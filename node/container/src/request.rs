@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use oci_spec::runtime::{LinuxCapabilities, Spec};
+use podwire_linux::mount::Handing;
 use serde::{Deserialize, Serialize};
 
 /// Where the supervisor listens and how it is started when none is there.
@@ -82,6 +83,9 @@ pub enum Rootfs {
         work: PathBuf,
         /// Mount `/` read-only.
         readonly: bool,
+        /// The newest way of telling the kernel that is tried; older ones follow by themselves.
+        #[serde(default, skip_serializing_if = "Handing::is_newest")]
+        newest: Handing,
     },
     /// A plain folder.
     Bind {

@@ -10,6 +10,8 @@ mod exec;
 mod hostile;
 #[path = "containers/isolation.rs"]
 mod isolation;
+#[path = "containers/layers.rs"]
+mod layers;
 #[path = "containers/lifecycle.rs"]
 mod lifecycle;
 #[path = "containers/logs.rs"]

@@ -8,6 +8,7 @@ use std::{
 
 use oci_spec::runtime::LinuxResources;
 use podwire_container::{CreateRequest, Rootfs};
+use podwire_linux::mount::Handing;
 use podwire_wire::cri::{self, ContainerEventType as Happened};
 
 use crate::{
@@ -89,6 +90,7 @@ pub(crate) fn create_request(core: &Core, container: &Container) -> Result<Creat
             upper: PathBuf::from(&row.upper),
             work: PathBuf::from(&row.work),
             readonly,
+            newest: Handing::default(),
         },
         log_path: log_path(container),
         tty: container.config.tty,

@@ -5,7 +5,9 @@
 
 use std::{
     collections::HashMap,
-    path::PathBuf,
+    fs, io,
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, OnceLock},
     time::Duration,
 };
@@ -111,6 +113,12 @@ impl Core {
         self.settings.data_dir.join("containers").join(id)
     }
 
+    /// Makes the folder of one container's own files, which only root enters: images put setuid files and device nodes
+    /// into volumes, and bundles tell the environment.
+    pub(crate) fn make_container_dir(&self, id: &str) -> io::Result<()> {
+        private_folder(&self.container_dir(id))
+    }
+
     /// The cgroup a pod's containers go below.
     pub(crate) fn cgroup_parent(&self, config: &podwire_wire::cri::PodSandboxConfig) -> String {
         let wish = config.linux.as_ref().map(|linux| linux.cgroup_parent.as_str()).unwrap_or_default();
@@ -127,6 +135,19 @@ impl Core {
         let done = tokio::task::spawn_blocking(move || work(&core)).await;
         done.map_err(OpError::failed("finish blocking work"))?
     }
+}
+
+/// Makes `folder` and closes it, and the one it lies in, to everybody but root.
+fn private_folder(folder: &Path) -> io::Result<()> {
+    const ROOT_ONLY: u32 = 0o700;
+    fs::DirBuilder::new().recursive(true).mode(ROOT_ONLY).create(folder)?;
+    // Versions before made both as the umask let them.
+    for made in [Some(folder), folder.parent()].into_iter().flatten() {
+        if fs::metadata(made)?.mode() & 0o7777 != ROOT_ONLY {
+            fs::set_permissions(made, fs::Permissions::from_mode(ROOT_ONLY))?;
+        }
+    }
+    Ok(())
 }
 
 /// The result of a joined operation, or what to say when it panicked.

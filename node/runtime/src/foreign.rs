@@ -11,7 +11,7 @@ use std::{
 };
 
 use podwire_container::ForeignRequest;
-use podwire_linux::mount;
+use podwire_linux::mount::{self, Handing};
 use podwire_wire::cri;
 use serde::Deserialize;
 
@@ -139,15 +139,22 @@ impl Foreign {
         let bundle = core.container_dir(&row.id).join("bundle");
         let rootfs = bundle.join("rootfs");
         let make = || -> io::Result<()> {
+            core.make_container_dir(&row.id)?;
             fs::create_dir_all(&rootfs)?;
             fs::create_dir_all(self.root(core))?;
             fs::write(bundle.join("config.json"), serde_json::to_vec(&*spec)?)
         };
         make().map_err(OpError::failed("make the OCI bundle"))?;
         let lower: Vec<PathBuf> = row.lower.iter().map(PathBuf::from).collect();
-        let upper = Some((Path::new(&row.upper), Path::new(&row.work)));
-        mount::overlay(&mount::Overlay { lower: &lower, upper }, &rootfs)
-            .map_err(OpError::failed("mount the root file system"))?;
+        let upper = (Path::new(&row.upper), Path::new(&row.work));
+        let mounted = if lower.is_empty() {
+            // An image without layers is its upper folder.
+            mount::bind(upper.0, &rootfs, false)
+        } else {
+            let layers = mount::Overlay { lower: &lower, upper: Some(upper), newest: Handing::default() };
+            mount::overlay(&layers, &rootfs)
+        };
+        mounted.map_err(OpError::failed("mount the root file system"))?;
         Ok(ForeignRequest {
             id: row.id.clone(),
             spec: (*spec).clone(),
@@ -169,7 +176,8 @@ pub(crate) fn bundle_of_hooks(core: &Core, container: &Container) -> Result<Opti
         return Ok(None);
     }
     let bundle = core.container_dir(container.id()).join("bundle");
-    fs::create_dir_all(&bundle)
+    core.make_container_dir(container.id())
+        .and_then(|()| fs::create_dir_all(&bundle))
         .and_then(|()| fs::write(bundle.join("config.json"), serde_json::to_vec(&*spec)?))
         .map_err(OpError::failed("make the OCI bundle"))?;
     Ok(Some(bundle))

@@ -1,7 +1,8 @@
 //! Volumes whose content is an image's: CRI's image volumes, and the folders an image itself declares as volumes.
 //!
 //! An image of one layer is shown as it lies; one of several is first mounted, read-only, in the container's own folder,
-//! where its removal finds it. What a volume shows is looked up inside the image: no link leads out of it.
+//! where its removal finds it. What a volume shows is looked up inside the image: no link leads out of it. Setuid files and
+//! device nodes come along; on the node nobody but root gets as far as the container's folder.
 
 use std::{
     fs, io,
@@ -11,7 +12,7 @@ use std::{
 };
 
 use podwire_image::Image;
-use podwire_linux::mount;
+use podwire_linux::mount::{self, Handing};
 use podwire_wire::cri;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
@@ -77,6 +78,7 @@ impl<'a> Volumes<'a> {
             }
             let source = self.folder().join(format!("declared-{}", list.len()));
             let root = self.show(image, false)?;
+            self.core.make_container_dir(self.id).map_err(OpError::failed("make the container's folder"))?;
             let shift = users.map_or((0, 0), |users| {
                 (crate::sandbox::root_of(&users.uids), crate::sandbox::root_of(&users.gids))
             });
@@ -109,9 +111,13 @@ impl<'a> Volumes<'a> {
         if target.exists() {
             return Ok(target);
         }
+        self.core.make_container_dir(self.id).map_err(OpError::failed("make the container's folder"))?;
         fs::create_dir_all(&target).map_err(OpError::failed("make the volume's folder"))?;
-        mount::overlay(&mount::Overlay { lower: &image.layers, upper: None }, &target)
-            .map_err(OpError::failed("ImageVolumeMountFailed: mount the image"))?;
+        if !image.layers.is_empty() {
+            let layers = mount::Overlay { lower: &image.layers, upper: None, newest: Handing::default() };
+            mount::overlay(&layers, &target)
+                .map_err(OpError::failed("ImageVolumeMountFailed: mount the image"))?;
+        }
         Ok(target)
     }
 }

@@ -12,7 +12,7 @@ use super::root::{Trees, new_tree};
 use super::sys::{self, Errno, STRICT};
 use super::{At, Child};
 use crate::failure::{Failure, Stage};
-use crate::prepare::{Launch, Restrictions, Root};
+use crate::prepare::{Launch, Restrictions, Overlay, Root};
 
 const RDONLY: u64 = 0x1;
 /// The number procfs gives to its root.
@@ -25,7 +25,7 @@ impl Child<'_> {
         cover(trees.inside, &launch.restrictions, trees.range(nulls))?;
         let is_readonly = matches!(
             launch.root,
-            Root::Empty | Root::Overlay { readonly: true, .. } | Root::Bind { readonly: true, .. }
+            Root::Empty | Root::Overlay(Overlay { readonly: true, .. }) | Root::Bind { readonly: true, .. }
         );
         if launch.share_root {
             sys::set_propagation(c"/", libc::MS_SHARED).at(Stage::ReadonlyRoot)?;

@@ -8,12 +8,15 @@
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, RawFd};
 
+use podwire_linux::mount::Handing;
+use podwire_linux::mount::layers::{MOST_LAYERS, Page, is_refusal};
+
 use super::place::{self, Kind};
 use super::restrict::{cover, readonly};
 use super::sys::{self, Errno, STRICT};
 use super::{At, Child};
 use crate::failure::{Failure, Stage};
-use crate::prepare::{Launch, Mounting, Root, Target, What};
+use crate::prepare::{Launch, Mounting, Overlay, Root, Target, What};
 
 const NOSUID: u64 = 0x2;
 const NODEV: u64 = 0x4;
@@ -77,7 +80,7 @@ impl Child<'_> {
             used: 0,
             taken: 0,
             own: [-1; MOST_SOURCES],
-            root: root_tree(&launch.root, user),
+            root: root_tree(launch, user),
             inside: -1,
             dev: None,
         };
@@ -133,22 +136,14 @@ impl Child<'_> {
     }
 
     /// Mounts the root, makes it `/` and lets the host's tree go.
-    pub(super) fn enter_root(&self, launch: &Launch, trees: &mut Trees) -> Result<(), Failure> {
+    pub(super) fn enter_root(&self, trees: &mut Trees) -> Result<(), Failure> {
         // From here on nothing we mount reaches the host, and what the host unmounts goes here too.
         sys::set_propagation(c"/", libc::MS_REC | libc::MS_SLAVE).at(Stage::Pivot)?;
-        match (trees.root, &launch.root) {
-            (Ok(tree), _) => {
-                // On top of the old root: a place that needs no rights to reach.
-                sys::move_mount_to(tree, c"/").at(Stage::Root)?;
-                sys::fchdir(tree).at(Stage::Pivot)?;
-                sys::close(tree);
-            }
-            (Err(_), Root::Overlay { options, .. }) if launch.user.is_none() => {
-                sys::mount_old(c"overlay", &launch.staging, 0, options).at(Stage::Root)?;
-                sys::chdir(&launch.staging).at(Stage::Pivot)?;
-            }
-            (Err(errno), _) => return Err(Failure { stage: Stage::Root, errno, index: 0 }),
-        }
+        let tree = trees.root.at(Stage::Root)?;
+        // On top of the old root: a place that needs no rights to reach.
+        sys::move_mount_to(tree, c"/").at(Stage::Root)?;
+        sys::fchdir(tree).at(Stage::Pivot)?;
+        sys::close(tree);
         sys::pivot_here().at(Stage::Pivot)?;
         // The old root now lies on top of the new one; taking it off leaves the new one.
         sys::unmount_here().at(Stage::Pivot)?;
@@ -275,8 +270,8 @@ fn map_tree(tree: RawFd, user: RawFd, recursive: bool) -> Result<(), Errno> {
 }
 
 /// The root as a detached mount, its ids mapped when there is a user namespace.
-fn root_tree(root: &Root, user: Option<RawFd>) -> Result<RawFd, Errno> {
-    match root {
+fn root_tree(launch: &Launch, user: Option<RawFd>) -> Result<RawFd, Errno> {
+    match &launch.root {
         Root::Empty => new_tree(c"tmpfs", c"none", &[], NOSUID | NODEV | NOEXEC),
         Root::Bind { path, .. } => {
             let tree = sys::open_tree(path, true)?;
@@ -289,71 +284,101 @@ fn root_tree(root: &Root, user: Option<RawFd>) -> Result<RawFd, Errno> {
             }
             Ok(tree)
         }
-        Root::Overlay { lower, upper, work, .. } => {
-            let fs = sys::fsopen(c"overlay")?;
+        Root::Overlay(layers) => {
+            if let Some(user) = user {
+                give_to_root(&[&layers.upper, &layers.work], user)?;
+            }
             let made = match user {
-                None => overlay(fs, lower, upper, work),
-                Some(user) => mapped_overlay(fs, lower, upper, work, user),
+                None if layers.newest >= Handing::Paths => overlay(layers, None),
+                Some(_) if layers.newest >= Handing::Descriptors => overlay(layers, user),
+                _ => Err(libc::EINVAL),
             };
-            sys::close(fs);
-            made
+            match made {
+                Err(errno) if is_refusal(errno) => old_overlay(layers, user, &launch.staging),
+                other => other,
+            }
         }
     }
 }
 
-fn overlay(fs: RawFd, lower: &[std::ffi::CString], upper: &CStr, work: &CStr) -> Result<RawFd, Errno> {
-    sys::fsconfig_string(fs, c"source", c"overlay")?;
-    for layer in lower {
-        sys::fsconfig_string(fs, c"lowerdir+", layer)?;
-    }
-    sys::fsconfig_string(fs, c"upperdir", upper)?;
-    sys::fsconfig_string(fs, c"workdir", work)?;
-    // Ignored: a kernel without it syncs the upper folder, which is only slower.
-    sys::fsconfig_flag(fs, c"volatile").ok();
-    sys::fsconfig_create(fs)?;
-    sys::fsmount(fs, 0)
-}
-
-/// The same with layers whose ids are mapped, which have no path and are given as descriptors.
-/// Those stay open: a detached mount ends with its descriptor, and execve closes them.
+/// Layers told one by one, with paths; or mapped, without any path, as descriptors.
 ///
 /// The upper folder is not mapped, as overlay writes to it with the host's rights; it belongs to
 /// the container's root from the start.
-fn mapped_overlay(
-    fs: RawFd,
-    lower: &[std::ffi::CString],
-    upper: &CStr,
-    work: &CStr,
-    user: RawFd,
-) -> Result<RawFd, Errno> {
-    sys::fsconfig_string(fs, c"source", c"overlay")?;
-    let mut by_path = false;
-    for layer in lower {
-        let tree = sys::open_tree(layer, false)?;
-        map_tree(tree, user, false)?;
-        if !by_path {
-            match sys::fsconfig_fd(fs, c"lowerdir+", tree) {
-                Ok(()) => continue,
-                // Before 6.13 overlay takes paths only.
-                Err(libc::EINVAL | libc::EBADF) => {
-                    by_path = true;
-                    sys::unshare(libc::CLONE_NEWNS)?;
-                    sys::set_propagation(c"/", libc::MS_REC | libc::MS_SLAVE)?;
-                }
-                Err(errno) => return Err(errno),
+fn overlay(layers: &Overlay, user: Option<RawFd>) -> Result<RawFd, Errno> {
+    let fs = sys::fsopen(c"overlay")?;
+    let mut mapped = [-1; MOST_LAYERS];
+    let made = (|| {
+        sys::fsconfig_string(fs, c"source", c"overlay")?;
+        for (at, layer) in layers.lower.iter().enumerate() {
+            let Some(user) = user else {
+                sys::fsconfig_string(fs, c"lowerdir+", layer)?;
+                continue;
+            };
+            let slot = mapped.get_mut(at).ok_or(libc::E2BIG)?;
+            *slot = sys::open_tree(layer, false)?;
+            map_tree(*slot, user, false)?;
+            sys::fsconfig_fd(fs, c"lowerdir+", *slot)?;
+        }
+        sys::fsconfig_string(fs, c"upperdir", &layers.upper)?;
+        sys::fsconfig_string(fs, c"workdir", &layers.work)?;
+        sys::fsconfig_flag(fs, c"volatile")?;
+        sys::fsconfig_create(fs)?;
+        sys::fsmount(fs, 0)
+    })();
+    sys::close(fs);
+    // Overlay has made mounts of its own of them; nothing of the host's may stay within the container's reach.
+    close_all(&mapped);
+    made
+}
+
+fn close_all(files: &[RawFd]) {
+    for file in files.iter().take_while(|file| **file >= 0) {
+        sys::close(*file);
+    }
+}
+
+/// The same with all layers in one option string, for kernels that know nothing else and for paths that fit nowhere
+/// else. Mounted in a mount namespace aside, which nobody else sees, and taken out of it as a detached mount.
+fn old_overlay(layers: &Overlay, user: Option<RawFd>, staging: &CStr) -> Result<RawFd, Errno> {
+    let own = sys::open(c"/proc/self/ns/mnt", libc::O_RDONLY, 0)?;
+    sys::unshare(libc::CLONE_NEWNS)?;
+    let mut open = [-1; MOST_LAYERS + 2];
+    let made = (|| {
+        sys::set_propagation(c"/", libc::MS_REC | libc::MS_SLAVE)?;
+        if let Some(user) = user {
+            for layer in &layers.lower {
+                let tree = sys::open_tree(layer, false)?;
+                // Over its own folder.
+                let moved = map_tree(tree, user, false).and_then(|()| sys::move_mount_to(tree, layer));
+                sys::close(tree);
+                moved?;
             }
         }
-        // Over its own folder, in a mount namespace that nobody else sees.
-        sys::move_mount_to(tree, layer)?;
-        sys::fsconfig_string(fs, c"lowerdir+", layer)?;
+        match &layers.options {
+            Some(options) => sys::mount_old(c"overlay", staging, 0, options)?,
+            None => mount_numbered(layers, staging, &mut open)?,
+        }
+        sys::open_tree(staging, false)
+    })();
+    close_all(&open);
+    let back = sys::setns(own, libc::CLONE_NEWNS);
+    sys::close(own);
+    back.and(made)
+}
+
+/// Mounts layers that are named by descriptors, which the caller closes.
+fn mount_numbered(layers: &Overlay, staging: &CStr, open: &mut [RawFd]) -> Result<(), Errno> {
+    let count = layers.lower.len();
+    let all = layers.lower.iter().chain([&layers.upper, &layers.work]);
+    for (at, folder) in all.enumerate() {
+        let slot = open.get_mut(at).ok_or(libc::E2BIG)?;
+        *slot = sys::open(folder, libc::O_PATH | libc::O_DIRECTORY, 0)?;
     }
-    give_to_root(&[upper, work], user)?;
-    sys::fsconfig_string(fs, c"upperdir", upper)?;
-    sys::fsconfig_string(fs, c"workdir", work)?;
-    // Ignored: a kernel without it syncs the upper folder, which is only slower.
-    sys::fsconfig_flag(fs, c"volatile").ok();
-    sys::fsconfig_create(fs)?;
-    sys::fsmount(fs, 0)
+    let mut page = Page::new();
+    let upper = Some((open[count], open[count + 1]));
+    let options = page.numbered(open[..count].iter().copied(), upper).ok_or(libc::E2BIG)?;
+    sys::mount_old(c"overlay", staging, 0, options)
 }
 
 /// Gives folders of the host's root to the root of the user namespace.

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 
 use crate::world::{World, bind};
 
-const HOST: u32 = 400_000;
+pub(crate) const HOST: u32 = 400_000;
 
 fn maps() -> Vec<oci_spec::runtime::LinuxIdMapping> {
     let map = LinuxIdMappingBuilder::default().container_id(0_u32).host_id(HOST).size(65_536_u32);

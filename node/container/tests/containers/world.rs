@@ -16,6 +16,7 @@ use oci_spec::runtime::{
 use podwire_container::{
     ContainerStatus, CreateRequest, Event, ExecHandle, ExecRequest, Rootfs, Supervisor, SupervisorConfig,
 };
+use podwire_linux::mount::Handing;
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
@@ -94,7 +95,13 @@ impl World {
         CreateRequest {
             id: id.to_owned(),
             spec: spec(args, &format!("{}/{id}", self.cgroup)),
-            rootfs: Rootfs::Overlay { lower: vec![self.rootfs()], upper, work, readonly: false },
+            rootfs: Rootfs::Overlay {
+                lower: vec![self.rootfs()],
+                upper,
+                work,
+                readonly: false,
+                newest: Handing::default(),
+            },
             log_path: Some(self.dir.path().join(format!("{id}.log"))),
             tty: false,
             stdin: false,

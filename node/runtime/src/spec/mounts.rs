@@ -138,11 +138,16 @@ fn bind(mount: &Resolved) -> Result<Mount, SpecError> {
         (_, true) => "ro",
         _ => "rw",
     };
+    let mut options = vec!["rbind", propagation, access];
+    if wish.image.as_ref().is_some_and(|image| !image.image.is_empty()) {
+        // Files to read, from whoever made the image: they give nobody rights.
+        options.extend(["nosuid", "nodev"]);
+    }
     let mut out = self::mount(
         &clean(&wish.container_path).to_string_lossy(),
         "bind",
         &mount.source.to_string_lossy(),
-        &["rbind", propagation, access],
+        &options,
     );
     if !wish.uid_mappings.is_empty() || !wish.gid_mappings.is_empty() {
         out.set_uid_mappings(Some(wish.uid_mappings.iter().map(id_mapping).collect()));

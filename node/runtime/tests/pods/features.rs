@@ -1,6 +1,8 @@
 //! What a container may have beside its image: image volumes, declared volumes, CDI devices with hooks, users and
 //! processes shared; and which calls are left out.
 
+use std::os::unix::fs::MetadataExt;
+
 use podwire_wire::cri::{self, image_service_client::ImageServiceClient};
 use tonic::Code;
 
@@ -37,6 +39,12 @@ async fn an_image_of_several_layers_is_shown_as_a_volume() {
     assert_eq!(run("ls /whole/dir").await.0, "deep\nout\n", "what a layer removed is not seen");
     assert_eq!(run("ls /part").await.0, "one\ntwo\n");
     assert_ne!(run("echo x > /whole/dir/new").await.1, 0, "it cannot be written");
+    let mounts = run("cat /proc/self/mountinfo").await.0;
+    for target in ["/whole", "/part"] {
+        let line = mounts.lines().find(|line| line.split(' ').nth(4) == Some(target)).unwrap();
+        let options: Vec<&str> = line.split(' ').nth(5).unwrap().split(',').collect();
+        assert!(["ro", "nosuid", "nodev"].iter().all(|wanted| options.contains(wanted)), "{line}");
+    }
     let status = world.status(&container).await;
     assert_eq!(status.mounts.len(), 2);
     assert!(status.mounts[0].image.as_ref().unwrap().image_ref.starts_with("sha256:"), "{status:?}");
@@ -82,6 +90,12 @@ async fn folders_an_image_declares_are_volumes_of_their_own() {
     let log = world.log("main");
     assert!(log.contains("F copied\n") && log.contains("F written\n"), "{log}");
     assert!(world.status(&container).await.mounts.is_empty(), "they are nobody's wish");
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().mode() & 0o7777;
+    let folder = world.container_dir(&container);
+    assert_eq!(mode(&folder.join("volumes/declared-0")) & 0o755, 0o755, "as the image has it");
+    for closed in [folder.as_path(), folder.parent().unwrap()] {
+        assert_eq!(mode(closed), 0o700, "nobody but root gets to a volume's setuid files and devices");
+    }
     world.stop_and_remove(&sandbox).await;
     eventually("the kernel has taken the last of it away", || world.residue().is_empty());
 }

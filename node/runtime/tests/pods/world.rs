@@ -292,6 +292,11 @@ impl World {
         self.cri.clone().start_container(request).await.map(|_| ())
     }
 
+    /// The folder of a container's own files.
+    pub(crate) fn container_dir(&self, id: &str) -> PathBuf {
+        self.dir.join("data/containers").join(id)
+    }
+
     pub(crate) async fn stop_and_remove(&self, sandbox: &str) {
         let id = sandbox.to_owned();
         self.cri
