@@ -69,8 +69,20 @@ pub fn reap(pidfd: impl AsFd) -> io::Result<Option<Exit>> {
     }))
 }
 
-/// How a process that is not our child ended (kernel 6.15 and later); `None` when nobody can know.
-pub fn exit_of_stranger(pidfd: impl AsFd) -> Option<Exit> {
+/// How a process that is not our child ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stranger {
+    /// So.
+    Ended(Exit),
+    /// It runs, or its parent has not reaped it; the hang-up of its pidfd tells when it did.
+    NotYet,
+    /// Nobody will ever know: the kernel keeps no exit codes for strangers (before 6.15), or tells none of its hang-up
+    /// either (before 6.13), so that waiting would have no end.
+    Never,
+}
+
+/// Asks how the process behind `pidfd` ended, which need not be our child.
+pub fn exit_of_stranger(pidfd: impl AsFd) -> Stranger {
     // SAFETY: all zeros is a valid value of this plain struct.
     let mut info: libc::pidfd_info = unsafe { std::mem::zeroed() };
     info.mask = u64::from(libc::PIDFD_INFO_EXIT);
@@ -78,10 +90,14 @@ pub fn exit_of_stranger(pidfd: impl AsFd) -> Option<Exit> {
     let result = unsafe {
         libc::ioctl(pidfd.as_fd().as_raw_fd(), libc::PIDFD_GET_INFO, std::ptr::from_mut(&mut info))
     };
-    if result < 0 || info.mask & u64::from(libc::PIDFD_INFO_EXIT) == 0 {
-        return None;
+    if result < 0 {
+        // Also when it was reaped and nothing was kept.
+        return Stranger::Never;
     }
-    Some(Exit::from_wait_status(info.exit_code))
+    if info.mask & u64::from(libc::PIDFD_INFO_EXIT) == 0 {
+        return Stranger::NotYet;
+    }
+    Stranger::Ended(Exit::from_wait_status(info.exit_code))
 }
 
 #[cfg(test)]
@@ -94,6 +110,7 @@ mod tests {
         #[allow(clippy::zombie_processes, reason = "reaped through the pidfd")]
         let child = Command::new("/bin/sh").args(["-c", "exit 7"]).spawn().unwrap();
         let pidfd = open(child.id()).unwrap();
+        assert!(!matches!(exit_of_stranger(&pidfd), Stranger::Ended(_)), "it may run still");
         let exit = loop {
             if let Some(exit) = reap(&pidfd).unwrap() {
                 break exit;
@@ -103,6 +120,10 @@ mod tests {
         assert_eq!(exit, Exit::Code(7));
         assert!(reap(&pidfd).is_err());
         assert!(!signal(&pidfd, libc::SIGTERM).unwrap());
-        assert_eq!(exit_of_stranger(&pidfd), Some(Exit::Code(7)));
+        match exit_of_stranger(&pidfd) {
+            Stranger::Ended(exit) => assert_eq!(exit, Exit::Code(7)),
+            // Kernels before 6.15.
+            other => assert_eq!(other, Stranger::Never),
+        }
     }
 }

@@ -199,7 +199,7 @@ fn learn_exit(container: &mut Container, pidfd: OwnedFd) -> Option<Exited> {
     if exited.code != UNKNOWN {
         return None;
     }
-    let exit = pidfd::exit_of_stranger(&pidfd)?;
+    let pidfd::Stranger::Ended(exit) = pidfd::exit_of_stranger(&pidfd) else { return None };
     exited.code = exit.code();
     exited.signal = exit.signal();
     exited.oom = container.oom_watch

@@ -20,13 +20,15 @@ pub(super) const UNKNOWN: i32 = 255;
 /// How a process ended that is not our child. Its code can be read once its parent has reaped it,
 /// which its pidfd tells as a hang-up; until then `None`.
 fn stranger(container: &mut Container, poll: &mut Poll) -> Option<pidfd::Exit> {
-    if let Some(exit) = pidfd::exit_of_stranger(&container.process.pidfd) {
-        return Some(exit);
+    match pidfd::exit_of_stranger(&container.process.pidfd) {
+        pidfd::Stranger::Ended(exit) => return Some(exit),
+        pidfd::Stranger::Never => return Some(pidfd::Exit::Code(UNKNOWN)),
+        pidfd::Stranger::NotYet => {}
     }
     let token = container.process.pidfd_token?;
     let waits = !std::mem::replace(&mut container.waits_for_reaping, true)
         && poll.change(&container.process.pidfd, token, EventFlags::empty()).is_ok();
-    // A kernel that keeps no exit codes for strangers leaves us with "unknown".
+    // A kernel that is told of the reaping and kept no exit code leaves us with "unknown".
     (!waits).then_some(pidfd::Exit::Code(UNKNOWN))
 }
 
