@@ -13,7 +13,10 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 /// How long one boot may take, tests included.
-const PATIENCE: Duration = Duration::from_secs(1200);
+const PATIENCE: Duration = Duration::from_secs(2700);
+
+/// Disks are whole numbers of these.
+const SECTOR: usize = 512;
 
 /// What the machine starts from.
 pub struct Machine {
@@ -57,20 +60,25 @@ impl Machine {
     /// Boots with `disk`, runs the tests of these names, and fails unless it ends as wanted.
     pub fn boot(&self, disk: &Disk, tests: &[&str], end: End) -> Result<()> {
         println!("vm: booting for {}", tests.join(" "));
+        let list = disk.0.with_extension("tests");
+        let mut names = tests.join(" ").into_bytes();
+        names.resize(names.len().next_multiple_of(SECTOR), 0);
+        fs::write(&list, names)?;
         let mut emulator = Command::new("qemu-system-x86_64")
             .args(["-machine", "q35,accel=tcg", "-cpu", "max", "-m", "2048", "-nographic", "-no-reboot"])
             .args(["-nic", "none", "-monitor", "none"])
             .arg("-drive")
             .arg(format!("file={},format=raw,if=virtio", disk.0.display()))
+            .arg("-drive")
+            .arg(format!("file={},format=raw,if=virtio,readonly=on", list.display()))
             .arg("-kernel")
             .arg(&self.kernel)
             .arg("-initrd")
             .arg(&self.initramfs)
             .arg("-append")
-            .arg(format!(
-                "console=ttyS0 quiet panic=-1 no_timer_check loglevel=3 cgroup_no_v1=all podwire.tests={}",
-                tests.join(",")
-            ))
+            .arg(
+                "console=ttyS0 quiet panic=-1 no_timer_check loglevel=3 cgroup_no_v1=all apparmor=1 security=apparmor",
+            )
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
