@@ -3,6 +3,7 @@
 //! With `node/container` the only home of `unsafe`. Synchronous on purpose: a namespace belongs to a thread.
 #![allow(unsafe_code)]
 
+pub mod apparmor;
 pub mod background;
 pub mod beneath;
 pub mod boot;

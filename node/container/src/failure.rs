@@ -189,7 +189,10 @@ impl Failure {
             Stage::Rlimit => "set a resource limit".to_owned(),
             Stage::MemoryPolicy => "set the memory policy".to_owned(),
             Stage::Priority => "set the I/O priority or the scheduler".to_owned(),
-            Stage::Label => "set the security label".to_owned(),
+            Stage::Label => match (&process.apparmor, &process.selinux) {
+                (Some(profile), _) => format!("apply apparmor profile {profile:?}"),
+                (None, label) => format!("set the SELinux label {:?}", label.as_deref().unwrap_or_default()),
+            },
             other => format!("{other:?}").to_lowercase(),
         };
         Refusal { kind: RefusalKind::Setup, message: format!("{text}: {}", plain(&why)) }

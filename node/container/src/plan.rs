@@ -96,9 +96,6 @@ pub struct LaunchPlan {
     /// Domain name to set.
     #[serde(default)]
     pub domainname: Option<String>,
-    /// SELinux label of mounts.
-    #[serde(default)]
-    pub mount_label: Option<String>,
     /// Programs to run at points of its life.
     #[serde(default, skip_serializing_if = "HookPlans::is_empty")]
     pub hooks: HookPlans,
@@ -239,6 +236,10 @@ pub fn launch(spec: &Spec, rootfs: &Rootfs) -> Result<LaunchPlan, PlanError> {
             resources: linux.resources().as_ref().map(crate::resources::from_oci).unwrap_or_default(),
         }),
     };
+    if let Some(label) = linux.mount_label().as_ref().filter(|label| !label.is_empty()) {
+        let value = label.clone();
+        return Err(PlanError::Invalid { field: "mountLabel", value, reason: "is not supported" });
+    }
     let mounts = mounts::mounts(spec.mounts().as_deref().unwrap_or_default())?;
     // The last one counts. Nothing is made in a folder of the host's that is shown as /dev: its nodes come with it.
     let dev = mounts.iter().rfind(|m| m.target == "/dev").map(|m| matches!(m.kind, MountKind::New { .. }));
@@ -264,7 +265,6 @@ pub fn launch(spec: &Spec, rootfs: &Rootfs) -> Result<LaunchPlan, PlanError> {
         propagation: mounts::root_propagation(linux.rootfs_propagation().as_deref())?,
         hostname: spec.hostname().clone(),
         domainname: spec.domainname().clone(),
-        mount_label: linux.mount_label().clone(),
         hooks: hooks::plan(spec)?,
         bundle: None,
         process: ProcessPlan {
@@ -386,7 +386,8 @@ mod tests {
     #[test]
     fn hostile_specs_are_refused_before_a_process_exists() {
         use serde_json::json;
-        let cases: [(&str, &str, serde_json::Value); 15] = [
+        let cases: [(&str, &str, serde_json::Value); 16] = [
+            ("label of mounts", "/linux/mountLabel", json!("system_u:object_r:container_file_t:s0")),
             ("NUL in an argument", "/process/args", json!(["a\0b"])),
             ("no program", "/process/args", json!([])),
             ("relative folder", "/process/cwd", json!("etc")),

@@ -128,20 +128,14 @@ fn candidates(plan: &ProcessPlan) -> io::Result<Vec<CString>> {
     path.split(':').map(file).collect()
 }
 
-/// Labels are set only where the kernel has the module; asked for elsewhere they are ignored, as
-/// every runtime does, because the kubelet sends its defaults regardless.
+/// What to write where. Where the kernel lacks the module there is no such file, or it takes no such word, and the
+/// container is refused: a label that is asked for is never left out.
 fn label(plan: &ProcessPlan) -> io::Result<Option<(CString, CString)>> {
-    if let Some(profile) = &plan.apparmor
-        && Path::new("/sys/kernel/security/apparmor").exists()
-    {
-        return Ok(Some((c("/proc/self/attr/apparmor/exec")?, c(&format!("exec {profile}"))?)));
-    }
-    if let Some(label) = &plan.selinux
-        && Path::new("/sys/fs/selinux/enforce").exists()
-    {
-        return Ok(Some((c("/proc/self/attr/exec")?, c(label)?)));
-    }
-    Ok(None)
+    Ok(match (&plan.apparmor, &plan.selinux) {
+        (Some(profile), _) => Some((c("/proc/self/attr/apparmor/exec")?, c(&format!("exec {profile}"))?)),
+        (None, Some(label)) => Some((c("/proc/self/attr/exec")?, c(label)?)),
+        (None, None) => None,
+    })
 }
 
 /// The new root, still to be mounted.

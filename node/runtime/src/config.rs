@@ -19,6 +19,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    apparmor::Confinement,
     backend::Backend,
     core::{Core, Settings},
     error::{Error, OpError},
@@ -131,6 +132,7 @@ impl Config {
         let core = Arc::new(Core {
             settings,
             host: host::detect(),
+            apparmor: Confinement::default(),
             handlers,
             user_namespaces: std::sync::OnceLock::new(),
             images,

@@ -19,6 +19,7 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::task::TaskTracker;
 
 use crate::{
+    apparmor::Confinement,
     error::{OpError, Shared},
     events::Events,
     foreign::Foreigners,
@@ -61,6 +62,7 @@ pub(crate) struct Core {
     pub(crate) registry: Registry,
     pub(crate) events: Events,
     pub(crate) hooks: Arc<dyn Hooks>,
+    pub(crate) apparmor: Confinement,
     pub(crate) tasks: TaskTracker,
     pub(crate) runs: Joins<SandboxKey, Shared<String>>,
     pub(crate) creates: Joins<(String, String, u32), Shared<String>>,

@@ -77,6 +77,7 @@ struct Found {
     devices: Vec<mounts::ResolvedDevice>,
     seccomp: Option<LinuxSeccomp>,
     default_seccomp: bool,
+    apparmor: Option<String>,
     namespaces: Namespaces,
 }
 
@@ -209,8 +210,20 @@ fn look_up(
         list
     };
     let (seccomp, default_seccomp) = seccomp(&security)?;
+    let apparmor = core.apparmor.profile(&security)?;
     let namespaces = namespaces(core, sandbox, config)?;
-    Ok(Found { image, identity, mounts, declared, holders, devices, seccomp, default_seccomp, namespaces })
+    Ok(Found {
+        image,
+        identity,
+        mounts,
+        declared,
+        holders,
+        devices,
+        seccomp,
+        default_seccomp,
+        apparmor,
+        namespaces,
+    })
 }
 
 fn mount_source(volumes: &mut Volumes<'_>, wish: &cri::Mount) -> Result<mounts::Resolved, OpError> {
@@ -318,6 +331,7 @@ fn plan(
         mounts: &[found.mounts.as_slice(), found.declared.as_slice()].concat(),
         devices: &found.devices,
         seccomp: found.seccomp.clone(),
+        apparmor: found.apparmor.as_deref(),
         cgroup: &cgroup,
         host: &core.host,
     };

@@ -55,8 +55,6 @@ pub(crate) fn detect() -> Host {
         cgroup_v2: Path::new("/sys/fs/cgroup/cgroup.controllers").exists(),
         // Without the capability a score can only rise above one's own.
         oom_score_floor: if effective & CAP_SYS_RESOURCE != 0 { -1000 } else { own.unwrap_or(0) },
-        apparmor: fs::read_to_string("/sys/module/apparmor/parameters/enabled")
-            .is_ok_and(|text| text.starts_with('Y')),
         selinux: Path::new("/sys/fs/selinux/enforce").exists(),
         capabilities: caps::from_mask(mask("CapBnd:") & mask("CapPrm:")),
     }

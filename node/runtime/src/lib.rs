@@ -4,6 +4,7 @@
 //! are in `sandbox`, on a container in `creation` and `container`; `journal` remembers what was begun, `recovery` makes
 //! node and journal agree after a start. Processes belong to the supervisor (`podwire-container`), not to this process.
 
+mod apparmor;
 mod arrow;
 mod backend;
 mod cdi;

@@ -40,8 +40,6 @@ pub(crate) struct Host {
     pub(crate) cgroup_v2: bool,
     /// The lowest oom_score_adj this process may give.
     pub(crate) oom_score_floor: i32,
-    /// AppArmor is active.
-    pub(crate) apparmor: bool,
     /// SELinux is active.
     pub(crate) selinux: bool,
     /// The capabilities this process may give.
@@ -111,6 +109,8 @@ pub(crate) struct Input<'a> {
     pub(crate) mounts: &'a [mounts::Resolved],
     pub(crate) devices: &'a [mounts::ResolvedDevice],
     pub(crate) seccomp: Option<LinuxSeccomp>,
+    /// The AppArmor profile to run under.
+    pub(crate) apparmor: Option<&'a str>,
     /// Path of the container's cgroup under each hierarchy.
     pub(crate) cgroup: &'a str,
     pub(crate) host: &'a Host,
@@ -156,32 +156,14 @@ fn process(input: &Input<'_>, security: &cri::LinuxContainerSecurityContext) -> 
     let wish =
         input.config.linux.as_ref().and_then(|linux| linux.resources.as_ref()).map(|r| r.oom_score_adj);
     process.set_oom_score_adj(wish.map(|score| process::oom_score(score, input.host.oom_score_floor)));
-    process.set_apparmor_profile(apparmor(input, security)?);
-    process.set_selinux_label(if input.host.selinux && !security.privileged {
-        security.selinux_options.as_ref().map(process::selinux_label)
-    } else {
-        None
-    });
-    Ok(process)
-}
-
-/// The AppArmor profile to run under, if the node has AppArmor.
-fn apparmor(
-    input: &Input<'_>,
-    security: &cri::LinuxContainerSecurityContext,
-) -> Result<Option<String>, SpecError> {
-    use cri::security_profile::ProfileType;
-    let Some(profile) = security.apparmor.as_ref() else { return Ok(None) };
-    match ProfileType::try_from(profile.profile_type) {
-        Ok(ProfileType::Localhost) if !input.host.apparmor => {
-            Err(SpecError::Unsupported { what: "AppArmor" })
-        }
-        Ok(ProfileType::Localhost) if !security.privileged => {
-            let name = profile.localhost_ref.strip_prefix("localhost/").unwrap_or(&profile.localhost_ref);
-            Ok(Some(name.to_owned()))
-        }
-        _ => Ok(None),
+    process.set_apparmor_profile(input.apparmor.map(str::to_owned));
+    // Without the policy's labels on its files a labelled process reads nothing, and those are not set here. Where
+    // SELinux is off, labels mean nothing to anybody.
+    if input.host.selinux && security.selinux_options.as_ref().is_some_and(|wish| !process::is_no_label(wish))
+    {
+        return Err(SpecError::Unsupported { what: "an SELinux label" });
     }
+    Ok(process)
 }
 
 fn linux(input: &Input<'_>, security: &cri::LinuxContainerSecurityContext) -> Result<Linux, SpecError> {

@@ -14,7 +14,7 @@ impl Child<'_> {
     /// The security label to take on at execve; written while the host's /proc is in sight.
     pub(super) fn label(&self, program: &Program) -> Result<(), Failure> {
         match &program.label {
-            Some((file, value)) => sys::write_file(file, value.to_bytes()).at(Stage::Label),
+            Some((file, value)) => sys::write_proc_file(file, value.to_bytes()).at(Stage::Label),
             None => Ok(()),
         }
     }

@@ -84,6 +84,19 @@ pub(super) fn write_file(path: &CStr, bytes: &[u8]) -> Result<(), Errno> {
     written.map(drop)
 }
 
+/// The same for a file that must be procfs's, not one that somebody laid over it.
+pub(super) fn write_proc_file(path: &CStr, bytes: &[u8]) -> Result<(), Errno> {
+    let file = open(path, libc::O_WRONLY, 0)?;
+    let written = (|| {
+        // SAFETY: all zeros is a valid value of this plain struct.
+        let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+        call!(libc::SYS_fstatfs, file, &raw mut found)?;
+        if found.f_type != libc::PROC_SUPER_MAGIC { Err(libc::EXDEV) } else { write(file, bytes) }
+    })();
+    close(file);
+    written.map(drop)
+}
+
 pub(super) fn dup_to(from: RawFd, to: RawFd) -> Result<(), Errno> {
     if from == to {
         return call!(libc::SYS_fcntl, from, libc::F_SETFD, 0).map(drop);

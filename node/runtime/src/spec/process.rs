@@ -62,16 +62,9 @@ pub(crate) fn oom_score(wish: i64, floor: i32) -> i32 {
     i32::try_from(wish.clamp(-1000, 1000)).unwrap_or(0).max(floor)
 }
 
-/// `user:role:type:level` as the kernel wants it.
-pub(crate) fn selinux_label(options: &cri::SeLinuxOption) -> String {
-    let or = |text: &str, default: &str| if text.is_empty() { default.to_owned() } else { text.to_owned() };
-    [
-        or(&options.user, "system_u"),
-        or(&options.role, "system_r"),
-        or(&options.r#type, "container_t"),
-        or(&options.level, "s0"),
-    ]
-    .join(":")
+/// Options that say nothing.
+pub(crate) fn is_no_label(options: &cri::SeLinuxOption) -> bool {
+    *options == cri::SeLinuxOption::default()
 }
 
 #[cfg(test)]

@@ -46,6 +46,10 @@ impl Fixture {
     }
 
     fn build(&self) -> Spec {
+        self.try_build().unwrap()
+    }
+
+    fn try_build(&self) -> Result<Spec, SpecError> {
         build(&Input {
             sandbox_id: "s1",
             config: &self.config,
@@ -59,10 +63,10 @@ impl Fixture {
             mounts: &self.mounts,
             devices: &[],
             seccomp: None,
+            apparmor: None,
             cgroup: "/pod/c1",
             host: &self.host,
         })
-        .unwrap()
     }
 }
 
@@ -163,4 +167,17 @@ fn a_read_only_root_makes_the_pods_files_read_only() {
         .find(|m| m.destination() == &PathBuf::from("/etc/hosts"))
         .unwrap();
     assert!(hosts.options().as_ref().unwrap().contains(&"ro".to_owned()));
+}
+
+#[test]
+fn an_selinux_label_is_refused_where_it_would_mean_something_and_ignored_elsewhere() {
+    let mut fixture = Fixture::new();
+    fixture.security().selinux_options =
+        Some(cri::SeLinuxOption { level: "s0:c1,c2".into(), ..Default::default() });
+    assert_eq!(*fixture.build().process().as_ref().unwrap().selinux_label(), None);
+    fixture.host.selinux = true;
+    let refused = fixture.try_build().unwrap_err();
+    assert_eq!(refused.to_string(), "an SELinux label is not supported on this node");
+    fixture.security().selinux_options = Some(cri::SeLinuxOption::default());
+    fixture.try_build().unwrap();
 }
