@@ -4,6 +4,8 @@
 
 use std::{fs, path::Path};
 
+use podwire_linux::{apparmor::AppArmor, kernel};
+
 use crate::client::columns;
 
 /// How bad a miss is.
@@ -41,8 +43,17 @@ fn miss(what: &'static str, grade: Grade, note: impl Into<String>) -> Finding {
 
 /// Looks at everything a node needs that keeps its data in this folder.
 pub fn findings(data: &Path) -> Vec<Finding> {
-    let disk = disk(data);
-    vec![root(), kernel(), cgroups(), overlay(), disk, namespaces(), network(), resource_limits()]
+    vec![
+        root(),
+        kernel(&kernel::release()),
+        cgroups(),
+        overlay(),
+        disk(data),
+        namespaces(),
+        network(),
+        resource_limits(),
+        apparmor(&AppArmor::default()),
+    ]
 }
 
 /// The findings that stop a node, as one message; None when pods can run.
@@ -86,18 +97,49 @@ fn root() -> Finding {
     miss("root", Grade::Fail, "pods need root with CAP_SYS_ADMIN and CAP_NET_ADMIN; run this with sudo")
 }
 
-fn kernel() -> Finding {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
-    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    if version >= (5, 15) {
+fn kernel(release: &str) -> Finding {
+    let version = kernel::parse(release);
+    if version < kernel::OLDEST {
+        let (major, minor) = kernel::OLDEST;
+        let note =
+            format!("{release} is too old; Linux {major}.{minor} or newer is needed (mount API, pidfds)");
+        return miss("kernel", Grade::Fail, note);
+    }
+    let lacks: Vec<String> = kernel::lacks(version)
+        .map(|need| {
+            let (major, minor) = need.since;
+            format!("before {major}.{minor}, no {}: {}", need.what, need.before)
+        })
+        .collect();
+    if lacks.is_empty() {
         ok("kernel", release)
     } else {
-        miss(
-            "kernel",
-            Grade::Fail,
-            format!("{release} is too old; Linux 5.15 or newer is needed (mount API, pidfds)"),
-        )
+        miss("kernel", Grade::Warn, format!("{release}; {}", lacks.join("; ")))
+    }
+}
+
+/// Whether containers that ask for nothing are confined.
+fn apparmor(node: &AppArmor) -> Finding {
+    if !node.enforces() {
+        return ok("AppArmor", "not enforced by this kernel; a pod that asks for a profile is refused");
+    }
+    match (node.parser(), node.has(podwire_runtime::APPARMOR_PROFILE)) {
+        (Some(_), Ok(_)) | (None, Ok(true)) => ok("AppArmor", "containers run under the default profile"),
+        (None, Ok(false)) => miss(
+            "AppArmor",
+            Grade::Warn,
+            "no apparmor_parser to load the default profile with: containers run without one, and those that ask for \
+             RuntimeDefault are refused; install the package apparmor",
+        ),
+        (_, Err(error)) => miss(
+            "AppArmor",
+            Grade::Warn,
+            format!(
+                "{}: {error}: containers run without a profile, and those that ask for one are refused; mount securityfs \
+                 on /sys/kernel/security",
+                node.profiles.display()
+            ),
+        ),
     }
 }
 
@@ -203,6 +245,34 @@ fn resource_limits() -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kernel_is_judged_by_what_it_lacks_and_says_it() {
+        assert_eq!(kernel("5.10.0-8-amd64").grade, Grade::Fail);
+        let old = kernel("6.1.0-54-cloud-amd64");
+        assert_eq!(old.grade, Grade::Warn, "{old:?}");
+        assert!(old.note.contains("before 6.15") && old.note.contains("hostUsers: false"), "{old:?}");
+        assert!(!old.note.contains("before 5.19"), "{old:?}");
+        assert_eq!(kernel("6.18.3").grade, Grade::Ok);
+    }
+
+    #[test]
+    fn apparmor_without_its_compiler_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let (switch, profiles) = (dir.path().join("enabled"), dir.path().join("profiles"));
+        let node = AppArmor { switch, profiles, parsers: vec![dir.path().join("parser")] };
+        assert_eq!(apparmor(&node).grade, Grade::Ok, "not enforced");
+        fs::write(&node.switch, "Y\n").unwrap();
+        assert!(apparmor(&node).note.contains("securityfs"));
+        fs::write(&node.profiles, "").unwrap();
+        let found = apparmor(&node);
+        assert!(found.grade == Grade::Warn && found.note.contains("apparmor_parser"), "{found:?}");
+        fs::write(&node.profiles, "podwire-default (enforce)\n").unwrap();
+        assert_eq!(apparmor(&node).grade, Grade::Ok);
+        fs::write(&node.profiles, "").unwrap();
+        fs::write(&node.parsers[0], "").unwrap();
+        assert_eq!(apparmor(&node).grade, Grade::Ok);
+    }
 
     #[test]
     fn a_disk_is_judged_by_what_is_free_and_by_what_it_can_hold() {

@@ -9,6 +9,7 @@ pub mod beneath;
 pub mod boot;
 pub mod boot_journal;
 pub mod cgroup;
+pub mod kernel;
 pub mod mount;
 pub mod namespaces;
 pub mod netns;

@@ -16,7 +16,7 @@ use podwire_wire::cri::{self, security_profile::ProfileType};
 use crate::error::{OpError, chain};
 
 /// The name of the default profile.
-pub(crate) const DEFAULT: &str = "podwire-default";
+pub const DEFAULT: &str = "podwire-default";
 
 /// What containers may do under the default profile: everything but to write to the kernel's own settings, to mount, and
 /// to signal or trace anybody outside. Includes nothing, as a node need not have any files of AppArmor's.

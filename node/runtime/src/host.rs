@@ -55,6 +55,7 @@ pub(crate) fn detect() -> Host {
         cgroup_v2: Path::new("/sys/fs/cgroup/cgroup.controllers").exists(),
         // Without the capability a score can only rise above one's own.
         oom_score_floor: if effective & CAP_SYS_RESOURCE != 0 { -1000 } else { own.unwrap_or(0) },
+        user_namespaces: podwire_linux::kernel::version() >= podwire_linux::kernel::MAPPED_LAYERS,
         selinux: Path::new("/sys/fs/selinux/enforce").exists(),
         capabilities: caps::from_mask(mask("CapBnd:") & mask("CapPrm:")),
     }

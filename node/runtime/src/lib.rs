@@ -48,5 +48,6 @@ pub mod streaming_backend;
 mod sysctls;
 mod view;
 
+pub use apparmor::DEFAULT as APPARMOR_PROFILE;
 pub use config::{Config, Handler, Runtime};
 pub use error::Error;

@@ -17,7 +17,7 @@ use crate::{
     model::{Sandbox, SandboxKey},
     net_devices, network, pod_files,
     records::{SandboxPhase, SandboxRow, SandboxStateRow, row::Kind},
-    spec::UserNamespace,
+    spec::{Host, UserNamespace},
     sysctls,
 };
 
@@ -25,7 +25,7 @@ use crate::{
 ///
 /// Cancel safe: the run goes on when the caller leaves.
 pub(crate) async fn run(core: &Arc<Core>, request: cri::RunPodSandboxRequest) -> Option<Shared<String>> {
-    let (config, key) = match check(request.config) {
+    let (config, key) = match check(request.config, &core.host) {
         Ok(checked) => checked,
         Err(error) => return Some(Err(Arc::new(error))),
     };
@@ -38,7 +38,10 @@ pub(crate) async fn run(core: &Arc<Core>, request: cri::RunPodSandboxRequest) ->
         .await
 }
 
-fn check(config: Option<cri::PodSandboxConfig>) -> Result<(cri::PodSandboxConfig, SandboxKey), OpError> {
+fn check(
+    config: Option<cri::PodSandboxConfig>,
+    host: &Host,
+) -> Result<(cri::PodSandboxConfig, SandboxKey), OpError> {
     let config = config.ok_or_else(|| OpError::invalid("sandbox config is required"))?;
     let metadata =
         config.metadata.as_ref().ok_or_else(|| OpError::invalid("sandbox config must have metadata"))?;
@@ -49,13 +52,13 @@ fn check(config: Option<cri::PodSandboxConfig>) -> Result<(cri::PodSandboxConfig
         }
     }
     let key = SandboxKey::of(metadata);
-    check_users(&config)?;
+    check_users(&config, host)?;
     sysctls::check(&config)?;
     Ok((config, key))
 }
 
 /// A user namespace must be the pod's or the node's, with one range of each kind that begins at root.
-fn check_users(config: &cri::PodSandboxConfig) -> Result<(), OpError> {
+fn check_users(config: &cri::PodSandboxConfig, host: &Host) -> Result<(), OpError> {
     let security = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
     let Some(options) = security.and_then(|security| security.namespace_options.as_ref()) else {
         return Ok(());
@@ -64,6 +67,13 @@ fn check_users(config: &cri::PodSandboxConfig) -> Result<(), OpError> {
     match cri::NamespaceMode::try_from(users.mode) {
         Ok(cri::NamespaceMode::Node) if users.uids.is_empty() && users.gids.is_empty() => Ok(()),
         Ok(cri::NamespaceMode::Node) => Err(OpError::invalid("the node's user namespace cannot be mapped")),
+        Ok(cri::NamespaceMode::Pod) if !host.user_namespaces => {
+            let (major, minor) = podwire_linux::kernel::MAPPED_LAYERS;
+            let why = format!(
+                "user namespaces need Linux {major}.{minor}: overlay must take layers with mapped ids"
+            );
+            Err(OpError::Precondition { why })
+        }
         Ok(cri::NamespaceMode::Pod) => {
             for (what, maps) in [("uid", &users.uids), ("gid", &users.gids)] {
                 let fits = |map: &cri::IdMapping| map.container_id == 0 && map.length > 0;
@@ -380,4 +390,25 @@ pub(crate) async fn update(
         tracing::warn!(sandbox = %sandbox.id, error, "plugin failed at the sandbox's update");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_namespace_is_refused_where_the_kernel_cannot_map_layers() {
+        let maps = vec![cri::IdMapping { host_id: 1 << 16, container_id: 0, length: 1 << 16 }];
+        let users =
+            cri::UserNamespace { mode: cri::NamespaceMode::Pod as i32, uids: maps.clone(), gids: maps };
+        let options = cri::NamespaceOption { userns_options: Some(users), ..Default::default() };
+        let security =
+            cri::LinuxSandboxSecurityContext { namespace_options: Some(options), ..Default::default() };
+        let linux = cri::LinuxPodSandboxConfig { security_context: Some(security), ..Default::default() };
+        let config = cri::PodSandboxConfig { linux: Some(linux), ..Default::default() };
+        let able = Host { user_namespaces: true, ..Default::default() };
+        check_users(&config, &able).unwrap();
+        let refused = check_users(&config, &Host::default()).unwrap_err();
+        assert!(refused.to_string().contains("Linux 5.19"), "{refused}");
+    }
 }

@@ -40,6 +40,8 @@ pub(crate) struct Host {
     pub(crate) cgroup_v2: bool,
     /// The lowest oom_score_adj this process may give.
     pub(crate) oom_score_floor: i32,
+    /// Pods can have user namespaces.
+    pub(crate) user_namespaces: bool,
     /// SELinux is active.
     pub(crate) selinux: bool,
     /// The capabilities this process may give.
