@@ -2,8 +2,12 @@
 #![cfg(feature = "vm")]
 #![allow(clippy::print_stdout, reason = "the machine is watched through what is printed")]
 
+#[path = "vm/apparmor.rs"]
+mod apparmor;
 #[path = "vm/cni.rs"]
 mod cni;
+#[path = "vm/kernels.rs"]
+mod kernels;
 
 use std::{
     fs,
