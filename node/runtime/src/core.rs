@@ -95,14 +95,15 @@ impl Core {
 
     /// Whether the kernel makes user namespaces and maps the ids of mounts where containers lie. Tried once.
     pub(crate) fn has_user_namespaces(&self) -> bool {
-        *self.user_namespaces.get_or_init(|| {
-            let tried = podwire_linux::namespaces::try_mapped_mount(&self.settings.data_dir);
-            if let Err(error) = &tried {
-                let error: &dyn std::error::Error = error;
-                tracing::warn!(error, "pods cannot have user namespaces of their own here");
-            }
-            tried.is_ok()
-        })
+        self.host.user_namespaces
+            && *self.user_namespaces.get_or_init(|| {
+                let tried = podwire_linux::namespaces::try_mapped_mount(&self.settings.data_dir);
+                if let Err(error) = &tried {
+                    let error: &dyn std::error::Error = error;
+                    tracing::warn!(error, "pods cannot have user namespaces of their own here");
+                }
+                tried.is_ok()
+            })
     }
 
     /// The folder of one sandbox's pins and files.

@@ -12,7 +12,7 @@ use super::root::{Trees, new_tree};
 use super::sys::{self, Errno, STRICT};
 use super::{At, Child};
 use crate::failure::{Failure, Stage};
-use crate::prepare::{Launch, Restrictions, Overlay, Root};
+use crate::prepare::{Launch, Overlay, Restrictions, Root};
 
 const RDONLY: u64 = 0x1;
 /// The number procfs gives to its root.
