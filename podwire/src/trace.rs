@@ -38,6 +38,9 @@ pub struct Arrow {
     pub to: String,
     /// What was asked or done.
     pub what: String,
+    /// The sandbox or container that a call is about, which both of its ends know.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub about: String,
     /// What came back.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reply: String,
@@ -122,17 +125,26 @@ pub fn twin<'a>(arrows: &'a [Arrow], name: &str) -> Option<&'a str> {
 pub fn of_pod(arrows: &[Arrow], uid: &str) -> Vec<Arrow> {
     let mut own: Vec<Arrow> = arrows.iter().filter(|arrow| arrow.uid == uid).cloned().collect();
     own.sort_by_key(|arrow| (arrow.began(), arrow.ended));
-    let served: Vec<Arrow> = own.iter().filter(|arrow| arrow.side == "server").cloned().collect();
-    own.retain(|arrow| arrow.side != "client" || !served.iter().any(|other| is_same_call(arrow, other)));
+    let mut served: Vec<Arrow> = own.iter().filter(|arrow| arrow.side == "server").cloned().collect();
+    own.retain(|arrow| {
+        if arrow.side != "client" {
+            return true;
+        }
+        // Each server's report answers one caller's: of calls that are alike the first is the first.
+        let same = served.iter().position(|other| is_same_call(arrow, other));
+        same.map(|at| served.remove(at)).is_none()
+    });
     own
 }
 
-/// Whether a caller's report and a server's are about one call: the server's lies within the caller's.
+/// Whether a caller's report and a server's are about one call: by what both know of it, never by the clock, which a busy
+/// machine reads late. A call that failed made nothing that could be named.
 fn is_same_call(client: &Arrow, server: &Arrow) -> bool {
+    let failed = |arrow: &Arrow| !arrow.error.is_empty();
     server.what == client.what
         && server.to == client.to
-        && server.began() + 1000 >= client.began()
-        && server.ended <= client.ended + 1000
+        && failed(server) == failed(client)
+        && (failed(client) || server.about == client.about)
 }
 
 #[cfg(test)]
@@ -159,6 +171,32 @@ mod tests {
         let shown = of_pod(&all, "u");
         assert_eq!(shown.len(), 1);
         assert_eq!(shown[0].side, "server");
+    }
+
+    #[test]
+    fn one_call_is_known_as_one_however_late_its_ends_report_it() {
+        let about = |mut arrow: Arrow, id: &str| {
+            arrow.about = id.to_owned();
+            arrow
+        };
+        let late = [
+            about(arrow("CreateContainer main", "server", 90_000, 100), "a"),
+            about(arrow("CreateContainer main", "client", 50_000, 200), "a"),
+            about(arrow("CreateContainer main", "client", 60_000, 200), "b"),
+        ];
+        let shown = of_pod(&late, "u");
+        let sides: Vec<(&str, &str)> =
+            shown.iter().map(|one| (one.side.as_str(), one.about.as_str())).collect();
+        assert_eq!(sides, [("client", "b"), ("server", "a")], "another container is another call");
+        let twice = [
+            about(arrow("StopPodSandbox", "client", 10, 1), "s"),
+            about(arrow("StopPodSandbox", "client", 20, 1), "s"),
+            about(arrow("StopPodSandbox", "server", 30, 1), "s"),
+        ];
+        assert_eq!(of_pod(&twice, "u").len(), 2, "it was called twice and answered once");
+        let mut failed = [arrow("RunPodSandbox", "client", 10, 1), arrow("RunPodSandbox", "server", 30, 1)];
+        failed.iter_mut().for_each(|one| one.error = "no".to_owned());
+        assert_eq!(of_pod(&failed, "u").len(), 1);
     }
 
     #[test]

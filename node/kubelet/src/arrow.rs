@@ -28,17 +28,24 @@ pub(crate) struct Calls<'a> {
     pod: &'a PodRef,
     to: &'static str,
     callee: &'a str,
+    about: &'a str,
 }
 
 impl<'a> Calls<'a> {
     /// CRI calls; `twin` names a runtime that is not ours.
     pub(crate) fn cri(pod: &'a PodRef, twin: &'a str) -> Self {
-        Calls { pod, to: "ContainerRuntime", callee: twin }
+        Calls { pod, to: "ContainerRuntime", callee: twin, about: "" }
     }
 
     /// Requests to the API server.
     pub(crate) fn api(pod: &'a PodRef) -> Self {
-        Calls { pod, to: "APIServer", callee: "" }
+        Calls { pod, to: "APIServer", callee: "", about: "" }
+    }
+
+    /// What the call is about: the id of a sandbox or container. The other side tells it too, so that one call is known as
+    /// one.
+    pub(crate) fn about(self, id: &'a str) -> Self {
+        Calls { about: id, ..self }
     }
 
     /// A call is over.
@@ -53,7 +60,7 @@ impl<'a> Calls<'a> {
             return;
         }
         let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let Calls { pod, to, callee } = self;
+        let Calls { pod, to, callee, about } = self;
         match result {
             Ok(answer) => {
                 let reply = reply(answer);
@@ -62,6 +69,7 @@ impl<'a> Calls<'a> {
                     to = to,
                     callee = callee,
                     what = what,
+                    about = about,
                     reply = reply,
                     micros = micros,
                     side = "client"

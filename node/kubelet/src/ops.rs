@@ -156,6 +156,7 @@ async fn run_sandbox_inner(node: &Arc<Node>, pod: &Arc<Pod>, attempt: u32) -> Re
     let begun = Instant::now();
     let result = node.runtime.run_sandbox(config, &handler).await;
     arrow::Calls::cri(&PodRef::of(pod), node.runtime_twin())
+        .about(result.as_ref().map_or("", |made| &made.id))
         .over("RunPodSandbox", begun, &result, |s| format!("sandbox {} {}", s.id, s.ips.join(" ")));
     Ok(result?)
 }
@@ -193,6 +194,7 @@ async fn start_inner(node: &Arc<Node>, input: &StartInput) -> (Option<Container>
     let created = node.runtime.create_container(&input.sandbox.id, config, sandbox_config).await;
     let what = format!("CreateContainer {}", input.container.name);
     arrow::Calls::cri(&PodRef::of(&input.pod), node.runtime_twin())
+        .about(created.as_deref().unwrap_or_default())
         .over(&what, begun, &created, |id| format!("container {id}"));
     let id = match created {
         Ok(id) => id,
@@ -217,6 +219,7 @@ async fn finish_start(
     let started = node.runtime.start_container(id).await;
     let what = format!("StartContainer {}", part.map(|(_, name)| name).unwrap_or_default());
     arrow::Calls::cri(&PodRef::of(pod), node.runtime_twin())
+        .about(id)
         .over(&what, begun, &started, |()| "started".to_owned());
     let failure = match started {
         Ok(()) => {
@@ -260,9 +263,12 @@ pub(crate) async fn kill(node: Arc<Node>, input: KillInput) -> Done {
     let begun = Instant::now();
     let result = stop_and_look(&node, &input.id, &input.sandbox, grace).await;
     let what = format!("StopContainer {}", input.spec.as_ref().map(|c| c.name.as_str()).unwrap_or_default());
-    arrow::Calls::cri(&PodRef::of(&input.pod), node.runtime_twin()).over(&what, begun, &result, |seen| {
-        seen.as_ref().map_or_else(|| "gone".to_owned(), |c| format!("exit code {}", c.exit_code))
-    });
+    arrow::Calls::cri(&PodRef::of(&input.pod), node.runtime_twin()).about(&input.id).over(
+        &what,
+        begun,
+        &result,
+        |seen| seen.as_ref().map_or_else(|| "gone".to_owned(), |c| format!("exit code {}", c.exit_code)),
+    );
     Done::Killed { id: input.id, result }
 }
 
@@ -313,7 +319,7 @@ async fn tear_down_inner(
         for id in sandboxes {
             let begun = Instant::now();
             let stopped = node.runtime.stop_sandbox(id).await;
-            arrow::Calls::cri(&reference, node.runtime_twin()).over(
+            arrow::Calls::cri(&reference, node.runtime_twin()).about(id).over(
                 "StopPodSandbox",
                 begun,
                 &stopped,
@@ -323,7 +329,7 @@ async fn tear_down_inner(
             if remove {
                 let begun = Instant::now();
                 let removed = node.runtime.remove_sandbox(id).await;
-                arrow::Calls::cri(&reference, node.runtime_twin()).over(
+                arrow::Calls::cri(&reference, node.runtime_twin()).about(id).over(
                     "RemovePodSandbox",
                     begun,
                     &removed,

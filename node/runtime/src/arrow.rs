@@ -39,6 +39,20 @@ impl Arrow {
 
     /// Tells it; `reply` is what came back.
     pub(crate) fn over(self, sandbox: &Sandbox, what: &str, reply: &str) {
+        self.tell(sandbox, &sandbox.id, what, reply, "");
+    }
+
+    /// Tells a call about one of the sandbox's containers.
+    pub(crate) fn over_container(self, sandbox: &Sandbox, id: &str, what: &str, reply: &str) {
+        self.tell(sandbox, id, what, reply, "");
+    }
+
+    /// Tells a call that failed.
+    pub(crate) fn failed(self, sandbox: &Sandbox, what: &str, error: &str) {
+        self.tell(sandbox, "", what, "", error);
+    }
+
+    fn tell(self, sandbox: &Sandbox, about: &str, what: &str, reply: &str, error: &str) {
         let micros = u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         let key = &sandbox.key;
         let caller = if self.from == "Kubelet" { sandbox.caller.get() } else { None };
@@ -49,7 +63,9 @@ impl Arrow {
             from = self.from,
             to = self.to,
             what,
+            about,
             reply,
+            error,
             micros,
             side = "server",
             caller = caller.map_or("", String::as_str),

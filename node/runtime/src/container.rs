@@ -65,12 +65,12 @@ pub(crate) async fn start(core: &Arc<Core>, container: &Arc<Container>) -> Resul
             if let Err(error) = core.hooks.post_start_container(container).await {
                 tracing::warn!(container = %id, error, "plugin failed after the container's start");
             }
-            arrow.over(&sandbox, &format!("StartContainer {}", container.metadata().name), "");
+            arrow.over_container(&sandbox, &id, &format!("StartContainer {}", container.metadata().name), "");
             Ok(())
         }
         Err(error) => {
             not_started(core, container, &error).await;
-            arrow.over(&sandbox, &format!("StartContainer {}", container.metadata().name), &chain(&error));
+            arrow.failed(&sandbox, &format!("StartContainer {}", container.metadata().name), &chain(&error));
             core.events.emit(&core.registry, &sandbox, &id, Happened::ContainerStoppedEvent);
             Err(error)
         }

@@ -120,8 +120,9 @@ async fn create_once(
     if let Err(error) = core.hooks.post_create_container(&container).await {
         tracing::warn!(container = container.id(), error, "plugin failed after the container's creation");
     }
-    arrow.over(
+    arrow.over_container(
         sandbox,
+        container.id(),
         &format!("CreateContainer {}", metadata.name),
         &format!("container {:.13}", container.id()),
     );

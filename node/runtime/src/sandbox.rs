@@ -123,7 +123,7 @@ async fn run_once(
             Ok(sandbox.id.clone())
         }
         Err(error) => {
-            arrow.over(&sandbox, "RunPodSandbox", &chain(&error));
+            arrow.failed(&sandbox, "RunPodSandbox", &chain(&error));
             give_up(core, &sandbox).await;
             Err(error)
         }

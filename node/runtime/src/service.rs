@@ -183,11 +183,11 @@ impl RuntimeService for Service {
         if let Some(container) = self.core.registry.container(&request.container_id) {
             let core = self.core.clone();
             let arrow = Arrow::cri();
-            let (name, pod) =
-                (container.metadata().name, self.core.registry.sandbox(&container.row.sandbox_id));
+            let (id, name) = (container.id().to_owned(), container.metadata().name);
+            let pod = self.core.registry.sandbox(&container.row.sandbox_id);
             self.detached(async move { container::stop(&core, &container, request.timeout).await }).await?;
             if let Some(pod) = pod {
-                arrow.over(&pod, &format!("StopContainer {name}"), "");
+                arrow.over_container(&pod, &id, &format!("StopContainer {name}"), "");
             }
         }
         Ok(Response::new(cri::StopContainerResponse {}))

@@ -65,6 +65,7 @@ impl Fields<'_> {
             "from" => &mut self.0.from,
             "to" => &mut self.0.to,
             "what" => &mut self.0.what,
+            "about" => &mut self.0.about,
             "reply" => &mut self.0.reply,
             "error" => &mut self.0.error,
             "side" => &mut self.0.side,
