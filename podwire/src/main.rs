@@ -17,6 +17,7 @@ mod cni;
 mod down;
 mod image;
 mod instance;
+mod memory;
 mod node_parts;
 mod nri;
 mod private;

@@ -10,6 +10,7 @@ pub mod boot;
 pub mod boot_journal;
 pub mod cgroup;
 pub mod kernel;
+pub mod memory;
 pub mod mount;
 pub mod namespaces;
 pub mod netns;

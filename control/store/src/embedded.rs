@@ -42,6 +42,11 @@ pub struct EmbeddedConfig {
     pub history_bytes: usize,
     /// How long events are kept for watchers and old lists.
     pub history_age: Duration,
+    /// How long all of that is kept; afterwards only the newest `settled_bytes` of it, so that a burst gives its memory
+    /// back. Who reconnects later than that and is further behind lists anew.
+    pub settles_after: Duration,
+    /// Most bytes of values kept beyond `settles_after`.
+    pub settled_bytes: usize,
     /// Most bytes of live keys and values; more is refused until something is deleted.
     pub quota_bytes: u64,
     /// The log is replaced by a snapshot when it reaches this size (or twice the live data, if more).
@@ -56,6 +61,8 @@ impl EmbeddedConfig {
             history_events: 100_000,
             history_bytes: 64 << 20,
             history_age: Duration::from_secs(600),
+            settles_after: Duration::from_secs(5),
+            settled_bytes: 4 << 20,
             quota_bytes: default_quota(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default()),
             snapshot_log_bytes: 16 << 20,
         }
@@ -64,8 +71,14 @@ impl EmbeddedConfig {
     /// Takes the directory, restores what it holds and starts the writer.
     pub fn open(self) -> Result<Embedded, StoreError> {
         let lock = DirLock::take(&self.dir)?;
-        let age_ms = u64::try_from(self.history_age.as_millis()).unwrap_or(u64::MAX);
-        let retention = Retention { events: self.history_events, bytes: self.history_bytes, age_ms };
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let retention = Retention {
+            events: self.history_events,
+            bytes: self.history_bytes,
+            age_ms: millis(self.history_age),
+            settles_ms: millis(self.settles_after),
+            settled_bytes: self.settled_bytes,
+        };
         let mut index = Index::new(retention);
         let log = recover::recover(&self.dir, &mut index, writer::now_ms())?;
         let (published, _) = watch::channel(Progress { revision: index.revision(), closed: false });

@@ -16,6 +16,18 @@ pub(crate) struct Retention {
     pub(crate) events: usize,
     pub(crate) bytes: usize,
     pub(crate) age_ms: u64,
+    /// What is older than this counts as settled,
+    pub(crate) settles_ms: u64,
+    /// and is kept only while there is not more than this.
+    pub(crate) settled_bytes: usize,
+}
+
+#[cfg(test)]
+impl Retention {
+    /// Bounds without a rule for what has settled.
+    pub(crate) fn of(events: usize, bytes: usize, age_ms: u64) -> Self {
+        Self { events, bytes, age_ms, settles_ms: u64::MAX, settled_bytes: usize::MAX }
+    }
 }
 
 /// A live key.
@@ -144,14 +156,30 @@ impl Index {
     }
 
     fn trim(&mut self, now_ms: u64) {
-        let Retention { events, bytes, age_ms } = self.retention;
+        let Retention { events, bytes, age_ms, settles_ms, settled_bytes } = self.retention;
         while self.history.front().is_some_and(|past| {
+            let age = now_ms.saturating_sub(past.at_ms);
             self.history.len() > events
                 || self.history_bytes > bytes
-                || now_ms.saturating_sub(past.at_ms) > age_ms
+                || age > age_ms
+                || age > settles_ms && self.history_bytes > settled_bytes
         }) {
             self.drop_oldest();
         }
+        if self.history.capacity() > 1024 && self.history.capacity() / 4 > self.history.len() {
+            self.history.shrink_to(self.history.len() * 2);
+        }
+    }
+
+    /// Forgets what has grown too old while nobody wrote.
+    pub(crate) fn settle(&mut self, now_ms: u64) {
+        self.trim(now_ms);
+    }
+
+    /// When there is something to settle, in milliseconds since 1970.
+    pub(crate) fn settles_at(&self) -> Option<u64> {
+        let oldest = self.history.front().filter(|_| self.history_bytes > self.retention.settled_bytes)?;
+        Some(oldest.at_ms.saturating_add(self.retention.settles_ms).saturating_add(1))
     }
 
     fn drop_oldest(&mut self) {
@@ -285,7 +313,7 @@ mod tests {
     }
 
     fn index() -> Index {
-        Index::new(Retention { events: 1000, bytes: 1 << 20, age_ms: 60_000 })
+        Index::new(Retention::of(1000, 1 << 20, 60_000))
     }
 
     fn shown(listing: &Listing) -> Vec<String> {
@@ -314,7 +342,7 @@ mod tests {
 
     #[test]
     fn history_beyond_the_retention_is_compacted_not_wrong() {
-        let mut index = Index::new(Retention { events: 2, bytes: 1 << 20, age_ms: 60_000 });
+        let mut index = Index::new(Retention::of(2, 1 << 20, 60_000));
         for revision in 1..=4 {
             index.apply(&change(Tag::Put, revision, "/k", "v"), 0);
         }
@@ -349,6 +377,23 @@ mod tests {
         index.settle(9);
         assert_eq!((index.revision(), index.floor()), (9, 9));
         assert!(matches!(index.list("/", None, None, Some(8)), Err(StoreError::Compacted { oldest: 9 })));
+    }
+
+    #[test]
+    fn a_burst_is_forgotten_once_it_has_settled_and_the_newest_of_it_stays() {
+        let retention =
+            Retention { settles_ms: 1000, settled_bytes: 250, ..Retention::of(1000, 1 << 20, 60_000) };
+        let mut index = Index::new(retention);
+        for revision in 1..=10 {
+            index.apply(&change(Tag::Put, revision, "/k", &"x".repeat(100)), 5_000);
+        }
+        assert_eq!(index.history.len(), 10, "all of it is kept while it is new");
+        assert_eq!(index.settles_at(), Some(6_001));
+        index.settle(5_900);
+        assert_eq!(index.history.len(), 10);
+        index.settle(6_001);
+        assert!(!index.history.is_empty() && index.history_bytes <= 250, "{}", index.history_bytes);
+        assert_eq!(index.settles_at(), None, "nothing is left to do");
     }
 
     #[test]

@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn later_transactions_of_a_batch_see_earlier_ones() {
-        let index = Index::new(Retention { events: 9, bytes: 999, age_ms: 1 });
+        let index = Index::new(Retention::of(9, 999, 1));
         let mut batch = Batch::new(&index);
         let key: Arc<str> = "/k".into();
         assert!(matches!(
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_time_to_live_becomes_a_point_in_time() {
-        let index = Index::new(Retention { events: 9, bytes: 999, age_ms: 1 });
+        let index = Index::new(Retention::of(9, 999, 1));
         let mut batch = Batch::new(&index);
         let op = Op::Put { value: Bytes::new(), ttl: Some(Duration::from_secs(2)) };
         batch.decide(&"/k".into(), Guard::Any, op, 1_000);

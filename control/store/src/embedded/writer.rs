@@ -108,7 +108,7 @@ impl Writer {
         let mut messages = Vec::new();
         let closer = loop {
             messages.clear();
-            let wait = self.until_next_expiry();
+            let wait = self.until_next_expiry().into_iter().chain(self.until_settled()).min();
             let received = clock.block_on(async {
                 match wait {
                     None => self.inbox.recv_many(&mut messages, MAX_BATCH / 2).await,
@@ -152,6 +152,12 @@ impl Writer {
         Some(Duration::from_millis(at.saturating_sub(now_ms()).clamp(1, 60_000)))
     }
 
+    /// A burst of writes leaves a history that nobody needs for long.
+    fn until_settled(&self) -> Option<Duration> {
+        let at = self.shared.read().settles_at()?;
+        Some(Duration::from_millis(at.saturating_sub(now_ms()).clamp(1, 60_000)))
+    }
+
     fn handle(&mut self, messages: &mut Vec<Message>) -> Option<oneshot::Sender<()>> {
         let now = now_ms();
         let mut requests: VecDeque<Request> = self.due(now).collect();
@@ -174,6 +180,9 @@ impl Writer {
             self.shared.write().compact(before);
             // Ignored: whoever asked may no longer care.
             reply.send(()).ok();
+        }
+        if self.shared.read().settles_at().is_some_and(|at| at <= now) {
+            self.shared.write().settle(now);
         }
         self.snapshot_when_due();
         closer
@@ -336,7 +345,7 @@ mod tests {
     #[tokio::test]
     async fn a_store_whose_log_is_in_doubt_says_so() {
         let dir = tempfile::tempdir().unwrap();
-        let index = Index::new(Retention { events: 10, bytes: 1000, age_ms: 1000 });
+        let index = Index::new(Retention::of(10, 1000, 1000));
         let (published, _) = watch::channel(Progress { revision: 0, closed: false });
         let shared = Arc::new(Shared { index: RwLock::new(index), published, broken: OnceLock::new() });
         // Nothing can be written to it, and what was cannot be taken back either.
