@@ -31,7 +31,7 @@ pub fn probe() -> Result<(), ProbeError> {
         let mut batch = Batch::new();
         batch.add_bridge(&Bridge { name: "probe0", ..Bridge::default() });
         let replies = socket.exchange(&mut batch).map_err(refused("bridges (CONFIG_BRIDGE)"))?;
-        let bridge = replies.iter().find_map(Link::parse).map(|link| link.index);
+        let bridge = socket.made(&replies, "probe0").map_err(refused("rtnetlink"))?.map(|link| link.index);
         let mut batch = Batch::new();
         batch.add_veth(&Veth {
             name: "probe1",

@@ -42,6 +42,11 @@ fn a_batch_goes_on_past_a_refusal_and_names_it() {
         assert_eq!((outcome.refusals[0].index, outcome.refusals[0].attempt), (1, "delete link"));
         assert_eq!(outcome.replies.iter().filter_map(Link::parse).count(), 2, "the new bridges are echoed");
         let link = socket.link(LinkRef::Name("br0")).expect("look up").expect("br0");
+        // Kernels before 6.2 echo nothing.
+        for echoed in [outcome.replies.as_slice(), &[]] {
+            let made = socket.made(echoed, "br0").expect("look up").expect("made");
+            assert_eq!((made.index, made.name.as_str()), (link.index, "br0"));
+        }
         assert_eq!((link.mtu, link.kind.as_deref(), link.is_up()), (1400, Some("bridge"), true));
         assert!(socket.link(LinkRef::Name("none0")).expect("look up").is_none());
     });
@@ -59,6 +64,8 @@ fn a_veth_is_born_in_its_namespace_with_addresses_routes_and_neighbours() {
         let replies = socket.exchange(&mut batch).expect("veth");
         let host = replies.iter().find_map(Link::parse).expect("echo");
         let index = host.peer.expect("peer");
+        let asked = socket.made(&[], "veth0").expect("look up").expect("made");
+        assert_eq!((asked.index, asked.peer), (host.index, host.peer), "the same without an echo");
         pod.run(|| {
             let mut socket = Socket::route().expect("socket");
             let mut batch = Batch::new();

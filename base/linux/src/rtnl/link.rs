@@ -541,6 +541,15 @@ impl Socket {
         }
     }
 
+    /// The link of this name that a batch made: as the kernel echoed it, which costs nothing, or asked for, as kernels
+    /// before 6.2 echo no new links. `None` when it is gone again.
+    pub fn made(&mut self, replies: &[Reply], name: &str) -> Result<Option<Link>, Error> {
+        match replies.iter().filter_map(Link::parse).find(|link| link.name == name) {
+            Some(link) => Ok(Some(link)),
+            None => self.link(LinkRef::Name(name)),
+        }
+    }
+
     /// All links of the namespace. For diagnosis only: look one up when you can.
     pub fn links(&mut self) -> Result<Vec<Link>, Error> {
         let replies = self.dump(|batch| {

@@ -116,9 +116,8 @@ fn add(limits: Limits, host_end: &Link, name: &str, network: &str) -> Result<Opt
     let mut batch = Batch::new();
     batch.add_plain("ifb", name, Some(host_end.mtu), Some(0));
     let replies = socket.exchange(&mut batch)?;
-    let ifb = replies
-        .iter()
-        .find_map(Link::parse)
+    let ifb = socket
+        .made(&replies, name)?
         .ok_or_else(|| CniError::internal("the kernel did not describe the new ifb"))?;
     let mut batch = Batch::new();
     let change = podwire_linux::rtnl::LinkChange { alias: Some(&alias(network)), ..Default::default() };

@@ -49,7 +49,7 @@ pub fn create(
         batch.set_link(LinkRef::Name(&name), &LinkChange { alias: Some(&alias), ..LinkChange::default() });
         match socket.exchange(&mut batch) {
             Ok(replies) => {
-                let link = replies.iter().find_map(Link::parse);
+                let link = socket.made(&replies, &name)?;
                 return link.ok_or_else(|| CniError::internal("the kernel did not describe the new veth"));
             }
             Err(error) if error.is_present() => refuse_existing(netns, request)?,

@@ -118,9 +118,8 @@ pub fn ensure_vlan_gateway(
             Err(error) if error.is_present() => {}
             Err(error) => return Err(CniError::because(format!("could not add {name:?}"), &error)),
             Ok(replies) => {
-                let port = replies
-                    .iter()
-                    .find_map(Link::parse)
+                let port = socket
+                    .made(&replies, &port)?
                     .ok_or_else(|| CniError::internal("the kernel did not describe the new veth"))?;
                 set_vlans(socket, conf, port.index, &[])?;
             }
