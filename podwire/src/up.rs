@@ -7,6 +7,7 @@ use std::{
     fs::{self, File},
     io::{Seek, Write},
     net::{IpAddr, SocketAddr},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -100,7 +101,15 @@ pub struct Lock(#[allow(dead_code)] File);
 pub fn lock(instance: &Instance) -> Result<Lock> {
     private::folder(&instance.data_dir).context("take the data folder")?;
     let path = instance.pid_file();
-    let mut file = File::options().create(true).truncate(false).read(true).write(true).open(&path)?;
+    let mut file = File::options()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+        .open(&path)
+        .with_context(|| format!("take {path:?}"))?;
     if file.try_lock().is_err() {
         let holder = fs::read_to_string(&path).unwrap_or_default();
         bail!(

@@ -25,12 +25,25 @@ pub const MARKER: &str = "podwire-cni multicall binary, format 1";
 /// The most a plugin may print.
 const LARGEST: u64 = 16 << 20;
 
+/// Whether a text can be the name of a program in a folder.
+pub fn is_name(kind: &str) -> bool {
+    !kind.is_empty() && !kind.contains('/') && kind != "." && kind != ".."
+}
+
+/// What a plugin said, in a length that people read and that fits into an answer.
+fn excerpt(bytes: &[u8]) -> String {
+    const MOST: usize = 2048;
+    let cut = bytes.len() > MOST;
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MOST)]).trim().to_owned();
+    if cut { format!("{text} ... ({} bytes)", bytes.len()) } else { text }
+}
+
 /// The first regular file of this name on the path.
 pub fn find(kind: &str, path: &[PathBuf]) -> Result<PathBuf, CniError> {
     if kind.is_empty() {
         return Err(CniError::config("no plugin name provided"));
     }
-    if kind.contains('/') || kind == "." || kind == ".." {
+    if !is_name(kind) {
         return Err(CniError::config(format!("invalid plugin name: {kind:?}")));
     }
     let found = path
@@ -169,7 +182,7 @@ pub(crate) fn finish(
             "plugin {kind} did not answer within {} ms and was killed",
             timeout.as_millis()
         ))
-        .details(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
+        .details(excerpt(&output.stderr))),
     }
 }
 
@@ -188,17 +201,22 @@ fn wait_until(pid: Pid, deadline: Instant) -> bool {
 }
 
 fn read_answer(kind: &str, output: &Output) -> Result<Option<Value>, CniError> {
-    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    let stderr = excerpt(&output.stderr);
     if !output.ok {
         let said: Option<CniError> =
             serde_json::from_slice(&output.stdout).ok().and_then(|value| CniError::from_value(&value));
+        let said = said.map(|error| CniError {
+            msg: excerpt(error.msg.as_bytes()),
+            details: excerpt(error.details.as_bytes()),
+            ..error
+        });
         return Err(said.unwrap_or_else(|| {
             let text = match (output.stdout.is_empty(), stderr.is_empty()) {
                 (true, true) => format!("netplugin failed with no error message: {}", output.status),
                 (true, false) => format!("netplugin failed: {stderr:?}: {}", output.status),
                 (false, _) => format!(
                     "netplugin failed but error parsing its diagnostic message {:?}: {stderr:?}",
-                    String::from_utf8_lossy(&output.stdout)
+                    excerpt(&output.stdout)
                 ),
             };
             CniError::internal(format!("plugin {kind}: {text}"))

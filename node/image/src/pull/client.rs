@@ -334,13 +334,13 @@ fn same_origin(one: &Uri, other: &Uri) -> bool {
 
 /// A realm may be anywhere (docker.io's is at auth.docker.io), as the registry is trusted with the credentials anyhow; but
 /// what was sealed on the way to the registry must be sealed on the way to the realm. A registry that is spoken to in the
-/// clear, because the user said so, may name a realm in the clear on its own host and nowhere else.
+/// clear, because the user said so, may name a realm in the clear at its own address and nowhere else.
 fn may_see_credentials(realm: &str, endpoint: &Endpoint) -> bool {
     let Ok(realm) = realm.parse::<Uri>() else { return false };
     match realm.scheme_str() {
         Some("https") => true,
         Some("http") => {
-            endpoint.scheme == http::uri::Scheme::HTTP && realm.host() == Some(endpoint.authority.host())
+            endpoint.scheme == http::uri::Scheme::HTTP && realm.authority() == Some(&endpoint.authority)
         }
         _ => false,
     }
