@@ -327,9 +327,11 @@ pub const ROWS: &[Row<Disks>] = &[
 
 /// Ends a node, whatever is left of it.
 fn finish(node: OnNode) -> Result<()> {
-    let run_dir = node.names.run_dir.clone();
+    let names = node.names.clone();
     drop(node);
-    ensure!(!run_dir.exists() || fs::read_dir(&run_dir)?.next().is_none(), "{run_dir:?} is left");
+    let left = names.run_dir.exists() && fs::read_dir(&names.run_dir)?.next().is_some();
+    processes::sweep(&names.run_dir, &names.cgroup_root);
+    ensure!(!left, "{:?} is left", names.run_dir);
     Ok(())
 }
 

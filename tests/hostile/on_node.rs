@@ -407,8 +407,12 @@ impl World for OnNode {
     }
 
     fn end(self) -> Result<()> {
-        self.node.assert_no_pod_residue()?;
-        self.node.down()
+        let names = self.names.clone();
+        let ended = self.node.assert_no_pod_residue().and_then(|()| self.node.down());
+        if ended.is_err() {
+            sweep(&names.run_dir, &names.cgroup_root);
+        }
+        ended
     }
 
     fn destroy(mut self) {

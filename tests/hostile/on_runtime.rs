@@ -180,6 +180,15 @@ impl OnRuntime {
         Ok(found)
     }
 
+    /// Removes pods that failed: as CRI has it, they may wait for that.
+    pub fn clear(&self) -> Result<()> {
+        let all = self.wait(self.cri.clone().list_pod_sandbox(cri::ListPodSandboxRequest::default()))?.items;
+        for one in all.iter().filter(|one| one.state != cri::PodSandboxState::SandboxReady as i32) {
+            self.down(&one.id)?;
+        }
+        Ok(())
+    }
+
     /// How many sandboxes there are.
     pub fn sandboxes(&self) -> Result<usize> {
         Ok(self.wait(self.cri.clone().list_pod_sandbox(cri::ListPodSandboxRequest::default()))?.items.len())
@@ -401,14 +410,9 @@ impl World for OnRuntime {
     }
 
     fn end(self) -> Result<()> {
-        // A pod that failed may wait to be removed, as CRI has it.
-        let failed =
-            self.wait(self.cri.clone().list_pod_sandbox(cri::ListPodSandboxRequest::default()))?.items;
-        for one in failed.iter().filter(|one| one.state != cri::PodSandboxState::SandboxReady as i32) {
-            self.down(&one.id)?;
-        }
-        let left = self.wait(self.cri.clone().list_pod_sandbox(cri::ListPodSandboxRequest::default()))?.items;
-        ensure!(left.is_empty(), "{} sandboxes are left, e.g. {:?}", left.len(), left.first());
+        let left = self.clear().and_then(|()| self.sandboxes());
+        self.destroy();
+        ensure!(left? == 0, "sandboxes are left");
         Ok(())
     }
 
