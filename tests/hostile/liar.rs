@@ -42,7 +42,16 @@ pub struct Liar {
 impl Liar {
     /// Listens in the calling thread's network.
     pub fn listen(answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Result<Liar> {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
+        Liar::at("127.0.0.1:0", answer)
+    }
+
+    /// Listens as another host than the others.
+    pub fn elsewhere(answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Result<Liar> {
+        Liar::at("127.0.0.2:0", answer)
+    }
+
+    fn at(address: &str, answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Result<Liar> {
+        let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
         let heard = Arc::new(Mutex::new(Vec::new()));
         let (answer, notes): (Arc<Answer>, _) = (Arc::new(answer), Arc::clone(&heard));

@@ -270,6 +270,7 @@ fn pending(node: &OnNode, pod: Value) -> Outcome {
     }
     let seen = node.until(&name, "is looked at", |pod| {
         pod["status"]["phase"] != "Pending"
+            || pod["spec"]["nodeName"].is_string()
             || pod["status"]["conditions"].as_array().is_some_and(|all| {
                 all.iter().any(|one| one["type"] == "PodScheduled" && one["status"] == "False")
             })

@@ -151,7 +151,7 @@ pub const ROWS: &[Row<WithRegistries>] = &[
         "a 401 names a realm on another host over plain HTTP",
         "the password does not go there",
         |world: &WithRegistries| {
-            let other = Liar::listen(|_| Reply::Full(200, Vec::new(), br#"{"token":"t"}"#.to_vec()))?;
+            let other = Liar::elsewhere(|_| Reply::Full(200, Vec::new(), br#"{"token":"t"}"#.to_vec()))?;
             let words = format!("Bearer realm=\"http://{}/token\",service=\"x\"", other.address);
             let registry = Liar::listen(move |_| challenge(&words))?;
             world.trust(&registry, "")?;
@@ -161,7 +161,7 @@ pub const ROWS: &[Row<WithRegistries>] = &[
     )
     .broken_before(),
     row("the same with an identity token", "the token does not go there", |world: &WithRegistries| {
-        let other = Liar::listen(|_| Reply::Full(200, Vec::new(), br#"{"token":"t"}"#.to_vec()))?;
+        let other = Liar::elsewhere(|_| Reply::Full(200, Vec::new(), br#"{"token":"t"}"#.to_vec()))?;
         let words = format!("Bearer realm=\"http://{}/token\",service=\"x\"", other.address);
         let registry = Liar::listen(move |_| challenge(&words))?;
         world.trust(&registry, "")?;
@@ -178,7 +178,7 @@ pub const ROWS: &[Row<WithRegistries>] = &[
         "a token's address redirects to another host",
         "the password does not go there",
         |world: &WithRegistries| {
-            let other = Liar::listen(|_| Reply::Full(200, Vec::new(), br#"{"token":"t"}"#.to_vec()))?;
+            let other = Liar::elsewhere(|_| Reply::Full(200, Vec::new(), br#"{"token":"t"}"#.to_vec()))?;
             let to = format!("http://{}/token", other.address);
             let registry = Liar::listen(move |request| {
                 if request.path.starts_with("/token") {
@@ -200,7 +200,7 @@ pub const ROWS: &[Row<WithRegistries>] = &[
     row("a blob redirects to another host", "it is asked without credentials", |world: &WithRegistries| {
         let made = image()?;
         let copy = made.clone();
-        let other = Liar::listen(move |request| honest(&copy, request))?;
+        let other = Liar::elsewhere(move |request| honest(&copy, request))?;
         let to = other.address;
         let registry = Liar::listen(move |request| {
             if !request.text.contains(BASIC) {
@@ -217,7 +217,7 @@ pub const ROWS: &[Row<WithRegistries>] = &[
         unheard(&other, &say(&pulled))
     }),
     row("the host behind a redirect asks for a password", "it does not get it", |world: &WithRegistries| {
-        let other = Liar::listen(|_| challenge("Basic realm=\"x\""))?;
+        let other = Liar::elsewhere(|_| challenge("Basic realm=\"x\""))?;
         let to = format!("http://{}/v2/x/manifests/1", other.address);
         let registry = Liar::listen(move |_| redirect(&to))?;
         world.trust(&registry, "")?;
@@ -225,7 +225,7 @@ pub const ROWS: &[Row<WithRegistries>] = &[
         unheard(&other, &say(&pulled))
     }),
     row("a mirror asks for the registry's password", "it does not get it", |world: &WithRegistries| {
-        let other = Liar::listen(|_| challenge("Basic realm=\"x\""))?;
+        let other = Liar::elsewhere(|_| challenge("Basic realm=\"x\""))?;
         let made = image()?;
         let registry = Liar::listen(move |request| honest(&made, request))?;
         let mirror = format!("[host.\"http://{}\"]\ncapabilities = [\"pull\", \"resolve\"]\n", other.address);
@@ -238,7 +238,7 @@ pub const ROWS: &[Row<WithRegistries>] = &[
         "a layer names its own addresses",
         "they are not asked, least of all with credentials",
         |world: &WithRegistries| {
-            let other = Liar::listen(|_| challenge("Basic realm=\"x\""))?;
+            let other = Liar::elsewhere(|_| challenge("Basic realm=\"x\""))?;
             let url = format!("http://{}/layer", other.address);
             let made = changed(|manifest| {
                 manifest["layers"][0]["urls"] = json!([url]);

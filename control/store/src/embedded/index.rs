@@ -172,7 +172,7 @@ impl Index {
     }
 
     /// Forgets what has grown too old while nobody wrote.
-    pub(crate) fn settle(&mut self, now_ms: u64) {
+    pub(crate) fn forget_settled(&mut self, now_ms: u64) {
         self.trim(now_ms);
     }
 
@@ -382,17 +382,17 @@ mod tests {
     #[test]
     fn a_burst_is_forgotten_once_it_has_settled_and_the_newest_of_it_stays() {
         let retention =
-            Retention { settles_ms: 1000, settled_bytes: 250, ..Retention::of(1000, 1 << 20, 60_000) };
+            Retention { settles_ms: 1000, settled_bytes: 700, ..Retention::of(1000, 1 << 20, 60_000) };
         let mut index = Index::new(retention);
         for revision in 1..=10 {
             index.apply(&change(Tag::Put, revision, "/k", &"x".repeat(100)), 5_000);
         }
         assert_eq!(index.history.len(), 10, "all of it is kept while it is new");
         assert_eq!(index.settles_at(), Some(6_001));
-        index.settle(5_900);
+        index.forget_settled(5_900);
         assert_eq!(index.history.len(), 10);
-        index.settle(6_001);
-        assert!(!index.history.is_empty() && index.history_bytes <= 250, "{}", index.history_bytes);
+        index.forget_settled(6_001);
+        assert!(!index.history.is_empty() && index.history_bytes <= 700, "{}", index.history_bytes);
         assert_eq!(index.settles_at(), None, "nothing is left to do");
     }
 

@@ -182,7 +182,7 @@ impl Writer {
             reply.send(()).ok();
         }
         if self.shared.read().settles_at().is_some_and(|at| at <= now) {
-            self.shared.write().settle(now);
+            self.shared.write().forget_settled(now);
         }
         self.snapshot_when_due();
         closer
