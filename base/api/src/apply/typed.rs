@@ -1,6 +1,6 @@
 //! Comparing, merging and pruning objects along their schema.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use serde_json::{Map, Value};
 
@@ -230,11 +230,21 @@ fn merge_value(shape: Shape, live: &Value, config: &Value) -> Value {
 
 type Item<'a> = (String, Shape, &'a Value);
 
+/// Where each key stands first.
+fn first_of<'a>(items: &'a [Item<'_>]) -> HashMap<&'a str, usize> {
+    let mut places = HashMap::with_capacity(items.len());
+    for (at, (key, ..)) in items.iter().enumerate() {
+        places.entry(key.as_str()).or_insert(at);
+    }
+    places
+}
+
 /// Merges two lists: the configuration's order holds for its items, items only the live list has stay in front of
 /// what follows them there.
 fn merge_lists(olds: &[Item<'_>], news: &[Item<'_>]) -> Vec<Value> {
-    let old_of = |key: &str| olds.iter().find(|(k, ..)| k == key);
-    let is_new = |key: &str| news.iter().any(|(k, ..)| k == key);
+    let (known, wanted) = (first_of(olds), first_of(news));
+    let old_of = |key: &str| known.get(key).map(|at| &olds[*at]);
+    let is_new = |key: &str| wanted.contains_key(key);
     let mut shared: VecDeque<&str> =
         news.iter().map(|(k, ..)| k.as_str()).filter(|k| old_of(k).is_some()).collect();
     let mut out = Vec::with_capacity(olds.len() + news.len());
@@ -253,7 +263,7 @@ fn merge_lists(olds: &[Item<'_>], news: &[Item<'_>]) -> Vec<Value> {
                 l += 1;
                 continue;
             }
-            if news[..r].iter().any(|(k, ..)| k == key) || news.get(r).is_some_and(|(k, ..)| k == key) {
+            if wanted.get(key.as_str()).is_some_and(|at| *at <= r) {
                 l += 1;
             }
         }

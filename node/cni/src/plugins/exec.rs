@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use serde_json::Value;
 
 use crate::spec::error::{CniError, code};
-use crate::spec::request::Request;
+use crate::spec::request::{Command, Request};
 
 /// How long an executed plugin may take when nobody says otherwise.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
@@ -84,6 +84,10 @@ pub fn is_ours(file: &Path) -> bool {
 
 /// Executes a plugin of the path and reads its answer.
 pub fn run(kind: &str, request: &Request, timeout: Duration) -> Result<Option<Value>, CniError> {
+    if request.command == Command::Del && !is_name(kind) {
+        // It was refused at ADD and has done nothing: the pod must be able to go.
+        return Ok(None);
+    }
     let file = find(kind, &request.path)?;
     let input = request.conf.to_string();
     let path = std::env::join_paths(&request.path)
