@@ -6,7 +6,7 @@
 use std::{
     fs, io,
     os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Context, Result, bail};
@@ -52,6 +52,27 @@ pub fn folder(path: &Path) -> Result<bool> {
     Ok(made)
 }
 
+/// The run folder while this process needs it; one that it made and left empty, as after a refused start, goes with it.
+pub struct RunFolder {
+    made: Option<PathBuf>,
+}
+
+impl RunFolder {
+    /// Takes the folder.
+    pub fn take(path: &Path) -> Result<RunFolder> {
+        Ok(RunFolder { made: folder(path)?.then(|| path.to_owned()) })
+    }
+}
+
+impl Drop for RunFolder {
+    fn drop(&mut self) {
+        if let Some(path) = &self.made {
+            // Ignored: a folder that is not empty holds what the next start adopts.
+            fs::remove_dir(path).ok();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,6 +90,21 @@ mod tests {
         assert!(folder(&new).unwrap());
         assert_eq!(mode(&new), 0o700);
         assert!(!folder(&new).unwrap());
+    }
+
+    #[test]
+    fn a_run_folder_that_was_made_for_nothing_goes_and_others_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run");
+        drop(RunFolder::take(&run).unwrap());
+        assert!(!run.exists());
+        let taken = RunFolder::take(&run).unwrap();
+        fs::write(run.join("journal"), "").unwrap();
+        drop(taken);
+        assert!(run.join("journal").exists(), "what is in use is left");
+        fs::remove_file(run.join("journal")).unwrap();
+        drop(RunFolder::take(&run).unwrap());
+        assert!(run.exists(), "somebody else made it");
     }
 
     #[test]

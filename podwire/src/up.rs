@@ -36,7 +36,7 @@ pub async fn up(args: UpArgs, ring: Ring) -> Result<()> {
     }
     let instance = Instance::at(&args.data.data_dir)?;
     let _lock = lock(&instance)?;
-    private::folder(&instance.run_dir()).context("take the run folder")?;
+    let _run_dir = private::RunFolder::take(&instance.run_dir()).context("take the run folder")?;
     let mut asked_to_end = std::pin::pin!(asked_to_end()?);
 
     let node = NodeIdentity {
