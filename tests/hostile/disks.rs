@@ -560,6 +560,12 @@ fn repair(node: &mut OnNode, path: &Path, bytes: &[u8]) -> Result<()> {
     node.node.start().map(drop)
 }
 
+/// Takes away what a node may have left: its supervisor, its groups (named like its run folder) and that folder.
+fn leave_nothing(run_dir: &Path) {
+    let name = run_dir.file_name().unwrap_or_default().to_string_lossy();
+    processes::sweep(run_dir, &format!("/{name}"));
+}
+
 /// A start that must fail; what was said.
 fn refused_start(data: &Path, flags: &[&str]) -> Result<String> {
     let done = Command::new("timeout")
@@ -570,10 +576,7 @@ fn refused_start(data: &Path, flags: &[&str]) -> Result<String> {
         .args(flags)
         .stdin(Stdio::null())
         .output()?;
-    let run_dir = run_dir(data)?;
-    processes::kill_supervisor(&run_dir);
-    // Ignored: it may not have come so far as to make it.
-    fs::remove_dir_all(run_dir).ok();
+    leave_nothing(&run_dir(data)?);
     ensure!(!done.status.success() && done.status.code() != Some(124), "it started, or never ended");
     Ok(String::from_utf8_lossy(&done.stderr).trim().to_owned())
 }
@@ -655,7 +658,7 @@ fn term_before_ready(_: &Disks) -> Outcome {
         .args(["down", "--data-dir"])
         .arg(&data)
         .output()?;
-    fs::remove_dir_all(&run_dir).ok();
+    leave_nothing(&run_dir);
     up?;
     Ok(format!("ended with {}", ended?))
 }
