@@ -103,7 +103,8 @@ pub fn prepare_update(kind: &Kind, new: &mut Value, old: &Value) {
         let changed = part(map, "spec")["template"] != old["spec"]["template"];
         template_generation(map, if changed { before + 1 } else { before });
     }
-    if kind.has_generation() && differs(kind, new, old) {
+    // A priority class keeps the one it was created with.
+    if kind.has_generation() && kind.resource != "priorityclasses" && differs(kind, new, old) {
         bump_generation(new);
     }
 }

@@ -7,14 +7,15 @@ use std::time::Instant;
 
 use http::HeaderMap;
 use podwire_api::Kind;
-use podwire_store::{Guard, KeyValue, Op, Outcome, StoreError};
+use podwire_store::{Guard, KeyValue, Op, Outcome};
 
 use crate::body::Response;
 use crate::cache::Entry;
+use crate::codec;
 use crate::core::{self, Core};
 use crate::identity::Identity;
 use crate::request::ResourceInfo;
-use crate::status::Result;
+use crate::status::{ApiError, Result};
 
 /// The target that listeners know arrows by.
 const TARGET: &str = "arrow";
@@ -136,9 +137,14 @@ pub(crate) async fn commit(
     key: &str,
     guard: Guard,
     op: Op,
-) -> std::result::Result<Outcome, StoreError> {
+) -> Result<Outcome> {
+    if let Op::Put { value, .. } = &op
+        && !codec::fits(kind, key, value)
+    {
+        return Err(ApiError::too_large_to_store());
+    }
     if !is_traced(kind) || !is_heard() {
-        return core.store.txn(key, guard, op).await;
+        return Ok(core.store.txn(key, guard, op).await?);
     }
     let before = core.caches.of(kind).get(key);
     let (verb, value) = match &op {

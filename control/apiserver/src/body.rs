@@ -11,6 +11,31 @@ pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 /// A response of the API server.
 pub(crate) type Response = http::Response<Body>;
 
+/// Warnings of more characters than this in all are cut,
+const WARNINGS: usize = 4096;
+/// each to this length.
+const WARNING: usize = 256;
+
+/// Adds warnings to a response: each once, and cut short when they are too many, as upstream does.
+pub(crate) fn warn(response: &mut Response, warnings: &[String]) {
+    let mut seen = std::collections::HashSet::new();
+    let warnings: Vec<&String> = warnings.iter().filter(|warning| seen.insert(*warning)).collect();
+    let total: usize = warnings.iter().map(|warning| warning.chars().count()).sum();
+    let mut written = 0;
+    for warning in warnings {
+        let most = if total > WARNINGS { WARNING } else { usize::MAX };
+        let text: String = warning.chars().take(most).collect();
+        written += text.chars().count();
+        let text = text.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = http::HeaderValue::from_bytes(format!("299 - \"{text}\"").as_bytes()) {
+            response.headers_mut().append(http::header::WARNING, value);
+        }
+        if written >= WARNINGS {
+            break;
+        }
+    }
+}
+
 /// A body that is there already.
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()

@@ -13,6 +13,10 @@ use serde_json::{Map, Value};
 const HEADER: &[u8; 4] = b"pwJ\x01";
 /// What every stored JSON text begins with.
 const OPENING: &[u8] = b"{\"metadata\":{";
+/// The largest request etcd takes unless it is told otherwise.
+const MOST_STORED: usize = 1_572_864;
+/// What a transaction of upstream's API server adds to the key, which it names three times, and the value.
+const TRANSACTION: usize = 64;
 
 /// Why stored bytes could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +58,19 @@ pub(crate) fn encode(object: &Value) -> Bytes {
     // Kept for as long as the object lives: what the buffer has too much would be kept as well.
     out.shrink_to_fit();
     out.into()
+}
+
+/// Whether etcd would take a value, which lies there as protobuf: what is stored here can move there.
+///
+/// JSON is the larger of the two, so that all but huge objects are told by their length alone.
+pub(crate) fn fits(kind: &Kind, key: &str, value: &Bytes) -> bool {
+    let around = 3 * key.len() + TRANSACTION;
+    if value.len() + around <= MOST_STORED {
+        return true;
+    }
+    let text = value.strip_prefix(HEADER.as_slice()).unwrap_or(value);
+    let Ok(object) = serde_json::from_slice::<Value>(text) else { return false };
+    podwire_api::protobuf::encode(kind, &object).len() + around <= MOST_STORED
 }
 
 fn write_member(out: &mut Vec<u8>, key: &str, value: &Value, first: &mut bool) {

@@ -26,7 +26,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use podwire_api::{Kind, syntax};
 
-use crate::body::{Body, Response};
+use crate::body::{self, Body, Response};
 use crate::core::Core;
 use crate::identity::Identity;
 use crate::negotiate::{self, Encoding, Representation, Shape};
@@ -37,11 +37,6 @@ use crate::status::{ApiError, Result};
 
 /// Larger bodies are refused.
 pub(crate) const BODY_LIMIT: usize = 3 << 20;
-
-/// Warnings of more characters than this in all are cut,
-const WARNINGS: usize = 4096;
-/// each to this length.
-const WARNING: usize = 256;
 
 /// One request about a resource, on its way through a handler.
 pub(crate) struct Call {
@@ -92,27 +87,9 @@ impl Call {
         &self.target.name
     }
 
-    /// Adds the collected warnings to a response: each once, and cut short when they are too many, as upstream does.
+    /// Adds the collected warnings to a response.
     fn warn(&self, mut response: Response) -> Response {
-        if self.warnings.is_empty() {
-            return response;
-        }
-        let mut seen = std::collections::HashSet::new();
-        let warnings: Vec<&String> = self.warnings.iter().filter(|warning| seen.insert(*warning)).collect();
-        let total: usize = warnings.iter().map(|warning| warning.chars().count()).sum();
-        let mut written = 0;
-        for warning in warnings {
-            let most = if total > WARNINGS { WARNING } else { usize::MAX };
-            let text: String = warning.chars().take(most).collect();
-            written += text.chars().count();
-            let text = text.replace('\\', "\\\\").replace('"', "\\\"");
-            if let Ok(value) = http::HeaderValue::from_bytes(format!("299 - \"{text}\"").as_bytes()) {
-                response.headers_mut().append(http::header::WARNING, value);
-            }
-            if written >= WARNINGS {
-                break;
-            }
-        }
+        body::warn(&mut response, &self.warnings);
         response
     }
 }
@@ -130,8 +107,10 @@ async fn run(mut call: Call) -> Result<Response> {
             .push("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into());
     }
     let answer = choose(&mut call);
-    let result = answer.await;
-    result.map(|response| call.warn(response))
+    match answer.await {
+        Ok(response) => Ok(call.warn(response)),
+        Err(error) => Err(error.with_warnings(std::mem::take(&mut call.warnings))),
+    }
 }
 
 /// The handler of a subresource and verb.

@@ -25,6 +25,8 @@ pub(crate) struct ApiError {
     pub(crate) continue_token: Option<String>,
     /// Whether `details` is there even if it is empty.
     generic: bool,
+    /// What the client was warned of before the request failed.
+    warnings: Vec<String>,
 }
 
 /// The result of everything that may end in a Status.
@@ -44,6 +46,7 @@ impl ApiError {
             details: Map::new(),
             continue_token: None,
             generic: false,
+            warnings: Vec::new(),
         }
     }
 
@@ -59,6 +62,12 @@ impl ApiError {
     /// Marks an error that upstream's router makes, which carries empty details.
     pub(crate) fn generic(mut self) -> Self {
         self.generic = true;
+        self
+    }
+
+    /// Warnings that were made before the request failed are told nevertheless.
+    pub(crate) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
+        self.warnings = warnings;
         self
     }
 
@@ -160,6 +169,11 @@ impl ApiError {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
     }
 
+    /// What a client is told when etcd does not take an object.
+    pub(crate) fn too_large_to_store() -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", "etcdserver: request is too large")
+    }
+
     /// 406.
     pub(crate) fn not_acceptable(supported: &str) -> Self {
         let message = format!("406: Not Acceptable\n\nAvailable representations: {supported}");
@@ -256,6 +270,7 @@ impl ApiError {
     /// The HTTP response: the only place where an error becomes one.
     pub(crate) fn response(&self) -> Response {
         let mut response = body::json(self.code, &self.to_value());
+        body::warn(&mut response, &self.warnings);
         if let Some(seconds) = self.details.get("retryAfterSeconds").and_then(Value::as_u64) {
             response.headers_mut().insert(http::header::RETRY_AFTER, seconds.into());
         }

@@ -163,6 +163,27 @@ async fn what_nests_as_deep_as_it_may_can_be_read_back_by_every_reader() {
 }
 
 #[tokio::test]
+async fn what_etcd_would_not_take_is_not_stored() {
+    let server = start().await;
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = |name: &str, variables: usize| {
+        let env: Vec<Value> =
+            (0..variables).map(|n| json!({"name": format!("N{n}"), "value": "x".repeat(80)})).collect();
+        json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "a", "image": "a", "env": env}]}})
+    };
+    let refused = server.post(pods, &pod("huge", 12_000)).await;
+    let told = (refused.code, refused.body["reason"].as_str(), refused.body["message"].as_str());
+    assert_eq!(told, (500, None, Some("etcdserver: request is too large")));
+    assert_eq!(server.get(&format!("{pods}/huge")).await.code, 404);
+    assert_eq!(server.post(pods, &pod("large", 8_000)).await.code, 201);
+
+    // Twice as long in JSON as in protobuf: what counts is the latter.
+    let quotes = json!({"metadata": {"name": "quotes"}, "data": {"k": "\"".repeat(1_000_000)}});
+    assert_eq!(server.post(MAPS, &quotes).await.code, 201);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn complaints_are_upstreams_in_order_and_number() {
     let server = start().await;
     let post = async |query: &str, body: String| {

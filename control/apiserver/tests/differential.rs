@@ -1,7 +1,8 @@
 //! The same requests to the real kube-apiserver and to this one; the answers have to agree.
 //!
 //! `differential/corpus.jsonl` has one request a line: method `m`, path `p`, body `b` (or `raw` text),
-//! headers `h`. `save` remembers uid and version of the answer for later lines (`$a.uid`). A line with
+//! headers `h`. `save` remembers uid and version of the answer for later lines (`$a.uid`); `$long` is more than can be
+//! stored. A line with
 //! `allow` says why its body may differ, with `allow_code` also its code; `quiet` lines only prepare.
 #![cfg(feature = "interop")]
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
@@ -36,7 +37,8 @@ struct Answer {
 
 impl Side {
     fn new(client: kube::Client) -> Self {
-        Self { client, saved: HashMap::new() }
+        // More than etcd takes, less than a request may have.
+        Self { client, saved: HashMap::from([("long".to_owned(), "x".repeat(1_600_000))]) }
     }
 
     fn fill_in(&self, text: &str) -> String {

@@ -34,8 +34,8 @@ pub(crate) async fn create(call: &mut Call) -> Result<Response> {
     let mut object = decode::object(call, kind, &bytes, options.validation)?;
     check_namespace(kind, call.namespace(), &mut object)?;
     defaults::apply(kind, &mut object);
-    call.warnings.extend(warnings::on_create(kind, &object));
-    call.warnings.extend(unenforced::warning(kind, &object));
+    let mut warnings = warnings::on_create(kind, &object);
+    warnings.extend(unenforced::warning(kind, &object));
     let write = Insert {
         core: &call.core,
         identity: &call.identity,
@@ -43,7 +43,9 @@ pub(crate) async fn create(call: &mut Call) -> Result<Response> {
         options: &options,
         operation: apply::Operation::Update,
     };
-    match write.run(object).await? {
+    let inserted = write.run(object).await?;
+    call.warnings.append(&mut warnings);
+    match inserted {
         Inserted::Stored(kv) => render::stored(call, StatusCode::CREATED, rep, &kv),
         Inserted::Dry(object) => Ok(render::object(call, StatusCode::CREATED, rep, object)),
     }

@@ -29,6 +29,7 @@ const AT_A_TIME: usize = 64;
 pub(crate) async fn delete(call: &mut Call) -> Result<Response> {
     let rep = call.representation()?;
     let options = DeleteOptions::read(call).await?;
+    warn_of_orphans(call, &options);
     let deletion = Deletion {
         core: &call.core,
         identity: &call.identity,
@@ -49,6 +50,16 @@ pub(crate) async fn delete(call: &mut Call) -> Result<Response> {
     Ok(crate::body::json(StatusCode::OK, &success))
 }
 
+/// Who deletes jobs without a word about their pods is told that they stay.
+fn warn_of_orphans(call: &mut Call, options: &DeleteOptions) {
+    if call.kind.is("batch", "Job") && options.propagation.is_none() {
+        let warning = "child pods are preserved by default when jobs are deleted; set \
+                       propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this \
+                       warning";
+        call.warnings.push(warning.to_owned());
+    }
+}
+
 /// Kinds whose deletion answers with the object.
 fn returns_object(kind: &Kind) -> bool {
     matches!(
@@ -64,6 +75,7 @@ fn returns_object(kind: &Kind) -> bool {
 pub(crate) async fn delete_collection(call: &mut Call) -> Result<Response> {
     let rep = call.representation()?;
     let options = DeleteOptions::read(call).await?;
+    warn_of_orphans(call, &options);
     let listed = list::select_all(call).await?;
     let mut objects: Vec<Value> = Vec::with_capacity(listed.entries.len());
     // Many at a time, so that they share the store's commits.

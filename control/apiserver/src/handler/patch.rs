@@ -208,23 +208,37 @@ async fn apply_patch(
     options: &WriteOptions,
     mut body: Value,
 ) -> Result<Response> {
-    let kind = call.kind;
+    let told = call.warnings.len();
     prepare_applied(call, options, &mut body)?;
     if call.target.subresource.is_empty() {
-        call.warnings.extend(unenforced::warning(kind, &body));
+        call.warnings.extend(unenforced::warning(call.kind, &body));
     }
+    // Only told when the object could be merged, unlike those of a body that is decoded as a whole.
+    let mut warnings = call.warnings.split_off(told);
+    let response = merge_applied(call, rep, options, &body).await?;
+    call.warnings.append(&mut warnings);
+    Ok(response)
+}
+
+async fn merge_applied(
+    call: &Call,
+    rep: negotiate::Representation,
+    options: &WriteOptions,
+    body: &Value,
+) -> Result<Response> {
+    let kind = call.kind;
     let force = call.query.flag("force");
     let subresource = call.target.subresource.clone();
     let manager = options.manager.clone();
     let merge = |live: Option<&Value>| {
-        patch::check_work(live.unwrap_or(&Value::Null), &body).map_err(refused)?;
+        patch::check_work(live.unwrap_or(&Value::Null), body).map_err(refused)?;
         let writer = apply::Writer {
             manager: &manager,
             operation: apply::Operation::Apply,
             subresource: &subresource,
             time: jiff::Timestamp::now(),
         };
-        apply::server_side(kind, live, &body, &writer, force).map_err(apply_error)
+        apply::server_side(kind, live, body, &writer, force).map_err(apply_error)
     };
     for _ in 0..2 {
         let mut change = Change::of(call, options, Part::of(&subresource), true);
