@@ -256,6 +256,20 @@ impl Going {
         }
     }
 
+    /// Reads until each of these was in a line, in whatever order.
+    pub fn until_all(&self, parts: &[&str]) -> Result<()> {
+        let mut missing = parts.to_vec();
+        let mut seen = Vec::new();
+        while !missing.is_empty() {
+            let Ok(line) = self.heard.recv_timeout(PATIENCE) else {
+                bail!("`{}` did not print {missing:?}; saw {seen:#?}", self.line);
+            };
+            missing.retain(|part| !line.contains(part));
+            seen.push(line);
+        }
+        Ok(())
+    }
+
     /// Whether a line with this comes within `moment`.
     pub fn hears(&self, part: &str, moment: Duration) -> Result<(), String> {
         while let Ok(line) = self.heard.recv_timeout(moment) {

@@ -46,8 +46,12 @@ fn a_client_go_informer_follows_its_objects() -> Result<()> {
             && answer.contains("initial=true application/vnd.kubernetes.protobuf;stream=watch"),
         "{answer}"
     );
-    informer.until("added configmap before colour=red")?;
-    informer.until("synced")?;
+    // Handlers run beside the caches: which of the two speaks first is not said.
+    informer.until_all(&[
+        "added configmap before colour=red",
+        "synced *v1.ConfigMap true",
+        "synced *v1.Pod true",
+    ])?;
     world.ok("kubectl create configmap later --from-literal=colour=blue && kubectl label configmap later informed=yes")?;
     informer.until("added configmap later colour=blue")?;
     world.ok("kubectl patch configmap later -p '{\"data\":{\"colour\":\"green\"}}'")?;

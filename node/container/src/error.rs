@@ -107,6 +107,11 @@ impl Error {
         matches!(self, Error::Refused { kind: RefusalKind::NotFound, .. })
     }
 
+    /// True when the container or exec is not in a state for that, for one because it has exited.
+    pub fn is_wrong_state(&self) -> bool {
+        matches!(self, Error::Refused { kind: RefusalKind::WrongState, .. })
+    }
+
     /// True when the supervisor died, or hung up, under the call: whether it was carried out is not known.
     pub fn is_gone(&self) -> bool {
         matches!(self, Error::Disconnected { .. } | Error::Socket { .. })

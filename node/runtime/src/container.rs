@@ -264,8 +264,8 @@ async fn send(core: &Arc<Core>, container: &Arc<Container>, signal: i32) -> Resu
         .blocking(move |core| match core.supervisor().signal(taken.id(), signal, false) {
             Ok(()) => Ok(false),
             Err(error) if error.is_not_found() => Ok(true),
-            // It may have ended between our look and the signal; its exit event says so.
-            Err(_) if taken.phase() != ContainerPhase::Running => Ok(false),
+            // It may have ended between our look and the signal; its exit event says so, or is on its way.
+            Err(error) if error.is_wrong_state() || taken.phase() != ContainerPhase::Running => Ok(false),
             Err(error) => Err(OpError::failed(format!("signal container {}", taken.id()))(error)),
         })
         .await?;
