@@ -7,6 +7,7 @@ mod servers;
 mod watchers;
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -170,6 +171,24 @@ impl Figures {
             end,
         })
     }
+}
+
+/// Writes and reads per second of ours, for comparing versions.
+pub async fn brief(figures: &mut BTreeMap<String, f64>) -> Result<()> {
+    let server = Server::ours().await?;
+    let endpoint = &server.endpoint;
+    namespace(endpoint, "listed").await?;
+    round(&server, 64, 1_000, |n| configmap(endpoint, "listed", n + 20_000)).await?;
+    let creates = round(&server, 64, 20_000, |n| configmap(endpoint, "listed", n)).await?;
+    let gets = round(&server, 64, 40_000, |n| {
+        let path = format!("/api/v1/namespaces/listed/configmaps/m{}", n % 20_000);
+        endpoint.request("GET", &path, "")
+    })
+    .await?;
+    figures.insert("ready, from nothing, ms".to_owned(), millis(server.ready));
+    figures.insert("creates, 64 connections, /s".to_owned(), creates.rate);
+    figures.insert("gets, 64 connections, /s".to_owned(), gets.rate);
+    Ok(())
 }
 
 fn millis(time: Duration) -> f64 {

@@ -14,6 +14,7 @@ mod report;
 mod runtime;
 mod trace;
 mod upstream;
+mod versions;
 
 use anyhow::{Context, Result, bail};
 use podwire_testkit::isolate;
@@ -30,6 +31,10 @@ fn main() -> Result<()> {
         "runtime" => tokio.block_on(runtime::run()),
         "nri" => tokio.block_on(nri::run()),
         "trace" => trace::run(),
-        other => bail!("there is no bench called {other}; there are: path, api, cni, runtime, nri, trace"),
+        "versions" => versions::run(),
+        "round" => tokio.block_on(versions::round()),
+        other => bail!(
+            "there is no bench called {other}; there are: path, api, cni, runtime, nri, trace, versions"
+        ),
     }
 }

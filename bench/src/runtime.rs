@@ -71,6 +71,13 @@ pub async fn run() -> Result<()> {
 }
 
 fn images(big: &Layer) -> Result<Vec<Image>> {
+    let mut images = small_images()?;
+    images.push(Image::new(&["big:latest"], big, &json!({"Cmd": ["/none"]}))?);
+    Ok(images)
+}
+
+/// What a pod's two containers run.
+pub fn small_images() -> Result<Vec<Image>> {
     let app = std::fs::read(bin_dir().join("pod-app"))?;
     let busybox = std::fs::read("/bin/busybox")?;
     let tools = Files::default()
@@ -81,7 +88,6 @@ fn images(big: &Layer) -> Result<Vec<Image>> {
     Ok(vec![
         Image::new(&["app:latest"], &Layer::new(&tools)?, &json!({"Entrypoint": ["/pod-app"]}))?,
         Image::new(&["sandbox:latest"], &Layer::new(&pause)?, &json!({"Entrypoint": ["/pause"]}))?,
-        Image::new(&["big:latest"], big, &json!({"Cmd": ["/none"]}))?,
     ])
 }
 
@@ -100,22 +106,7 @@ async fn measure(runtime: &Running) -> Result<Figures> {
         client.down(&pod).await?;
     }
     println!("  {ROUNDS} pods in sequence ...");
-    let [mut run, mut start, mut exec, mut stop] = [const { Vec::new() }; 4];
-    for number in 0..ROUNDS {
-        let mut begun = Instant::now();
-        let mut lap = |times: &mut Vec<Duration>| {
-            times.push(begun.elapsed());
-            begun = Instant::now();
-        };
-        let sandbox = client.run(&format!("s{number}")).await?;
-        lap(&mut run);
-        let pod = client.start(sandbox).await?;
-        lap(&mut start);
-        client.exec(&pod, &["/bin/true"]).await?;
-        lap(&mut exec);
-        client.down(&pod).await?;
-        lap(&mut stop);
-    }
+    let [run, start, exec, stop] = sequence(&client, ROUNDS).await?;
     let before = Processes::of_pids(&runtime.pids()?).own_pss_bytes()?;
     println!("  {MANY} pods, {WIDTH} at a time ...");
     let begun = Instant::now();
@@ -139,4 +130,25 @@ async fn measure(runtime: &Running) -> Result<Figures> {
     }
     let each = loaded.saturating_sub(before) as f64 / MANY as f64 / 1e6;
     Ok(Figures { run: p50(&run), start: p50(&start), exec: p50(&exec), stop: p50(&stop), rate, each, pull })
+}
+
+/// Pods one after the other: how long each of `RunPodSandbox`, create and start, exec, stop and remove took.
+pub async fn sequence(client: &Client, rounds: usize) -> Result<[Vec<Duration>; 4]> {
+    let [mut run, mut start, mut exec, mut stop] = [const { Vec::new() }; 4];
+    for number in 0..rounds {
+        let mut begun = Instant::now();
+        let mut lap = |times: &mut Vec<Duration>| {
+            times.push(begun.elapsed());
+            begun = Instant::now();
+        };
+        let sandbox = client.run(&format!("s{number}")).await?;
+        lap(&mut run);
+        let pod = client.start(sandbox).await?;
+        lap(&mut start);
+        client.exec(&pod, &["/bin/true"]).await?;
+        lap(&mut exec);
+        client.down(&pod).await?;
+        lap(&mut stop);
+    }
+    Ok([run, start, exec, stop])
 }
