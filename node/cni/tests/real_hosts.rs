@@ -8,10 +8,10 @@ use std::{
 };
 
 use node::{Pod, links, network, networks, on_a_node, reserved};
-use podwire_cni_lib::plugins;
 use podwire_cni_lib::spec::{CniError, Command, Request};
-use podwire_linux::netns;
+use podwire_cni_lib::{plugins, tool};
 use podwire_linux::rtnl::{Batch, LinkChange, LinkRef, NewAddress, Peer, Route, Scope, Socket, Veth};
+use podwire_linux::{mount, netns};
 use serde_json::{Value, json};
 
 fn request(command: Command, pod: &Pod, conf: &Value) -> Request {
@@ -218,5 +218,164 @@ fn pods_reach_the_network_beside_a_filter_that_drops_what_it_does_not_know() {
         assert_eq!(iptables("-S FORWARD").trim(), "-P FORWARD DROP", "nothing of ours is left");
         assert!(!links().contains(&"pw0".to_owned()) && reserved(&dir.join("ipam"), "pods").is_empty());
         drop(server);
+    });
+}
+
+/// Runs a test in a process with mounts of its own, where other programs can be put in place of the system's.
+fn with_own_mounts(test: &str, work: impl FnOnce()) {
+    const INSIDE: &str = "PODWIRE_OWN_MOUNTS";
+    if std::env::var_os(INSIDE).is_some() {
+        return work();
+    }
+    let this = std::env::current_exe().expect("this test");
+    let done =
+        Program::new("unshare").arg("--mount").arg(this).args([test, "--exact"]).env(INSIDE, "yes").output();
+    let done = done.expect("run unshare");
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(
+        done.status.success() && said.contains("1 passed"),
+        "{said}{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+}
+
+/// Where the system's iptables is found first.
+const TOOLS: &str = "/usr/sbin";
+
+/// Has every program of iptables fail as it does when somebody holds its lock, while this lives.
+struct Locked;
+
+impl Locked {
+    fn new(dir: &Path) -> Locked {
+        let tools = dir.join("tools");
+        std::fs::create_dir_all(&tools).expect("folder");
+        for name in ["iptables", "ip6tables"]
+            .iter()
+            .flat_map(|name| [format!("{name}-save"), format!("{name}-restore")])
+        {
+            let script = "#!/bin/sh\necho 'Another app is currently holding the xtables lock' >&2\nexit 4\n";
+            std::fs::write(tools.join(&name), script).expect("write");
+            std::fs::set_permissions(tools.join(&name), std::fs::Permissions::from_mode(0o755))
+                .expect("mode");
+        }
+        mount::bind(&tools, Path::new(TOOLS), false).expect("in place of the system's programs");
+        Locked
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        mount::detach(Path::new(TOOLS)).expect("the system's programs are back");
+    }
+}
+
+fn says_locked<T: std::fmt::Debug>(done: Result<T, impl std::error::Error>, what: &str) {
+    let error = done.expect_err(what);
+    let mut said = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        said = format!("{said}: {error}");
+        cause = error.source();
+    }
+    assert!(said.contains("holding the xtables lock"), "{what}: {said}");
+}
+
+#[test]
+fn a_table_that_cannot_be_read_is_an_error_and_its_rules_are_taken_away_later() {
+    with_own_mounts("a_table_that_cannot_be_read_is_an_error_and_its_rules_are_taken_away_later", || {
+        on_a_node(|dir| {
+            let pod = Pod::new("a");
+            let mut bridge = conf(dir, "bridge");
+            bridge["ipMasq"] = json!(true);
+            bridge["ipMasqBackend"] = json!("iptables");
+            let prev = call(&request(Command::Add, &pod, &bridge)).expect("ADD").expect("result");
+            let chained = |kind: &str| {
+                json!({
+                    "cniVersion": "1.1.0", "name": "net", "type": kind, "backend": "iptables", "prevResult": prev,
+                    "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]},
+                })
+            };
+            let (ports, firewall) = (chained("portmap"), chained("firewall"));
+            for conf in [&ports, &firewall] {
+                call(&request(Command::Add, &pod, conf)).expect("ADD");
+            }
+            bridge["prevResult"] = prev.clone();
+            let confs = [("portmap", &ports), ("firewall", &firewall), ("masquerading", &bridge)];
+            let rules = || iptables("-t nat -S") + &iptables("-S");
+            let before = rules();
+            let locked = Locked::new(dir);
+            for (name, conf) in confs {
+                for command in [Command::Check, Command::Del] {
+                    says_locked(call(&request(command, &pod, conf)), &format!("{command:?} of {name}"));
+                }
+            }
+            for (name, conf) in [("portmap", &ports), ("masquerading", &bridge)] {
+                let mut conf = conf.clone();
+                conf["cni.dev/valid-attachments"] = json!([]);
+                says_locked(call(&request(Command::Gc, &pod, &conf)), &format!("GC of {name}"));
+            }
+            says_locked(podwire_cni_lib::open_forwarding(&network(dir)), "the way through the filter");
+            says_locked(podwire_cni_lib::remove_default_network(&network(dir)), "and back");
+            drop(locked);
+            assert_eq!(rules(), before, "nothing was changed");
+            for (name, conf) in confs {
+                call(&request(Command::Del, &pod, conf)).unwrap_or_else(|error| panic!("{name}: {error}"));
+            }
+            for leftover in ["10.5.0.2", "CNI-DN-", "MASQUERADE -m comment"] {
+                assert!(!rules().contains(leftover), "{leftover} is left: {}", rules());
+            }
+        });
+    });
+}
+
+#[test]
+fn a_kernel_without_the_table_has_nothing_to_take_away() {
+    with_own_mounts("a_kernel_without_the_table_has_nothing_to_take_away", || {
+        on_a_node(|dir| {
+            let pod = Pod::new("a");
+            let _locked = Locked::new(dir);
+            let conf =
+                json!({"cniVersion": "1.1.0", "name": "net", "type": "portmap", "backend": "iptables"});
+            call(&request(Command::Del, &pod, &conf)).expect("DEL");
+            podwire_cni_lib::open_forwarding(&network(dir)).expect("nobody drops anything");
+        });
+    });
+}
+
+/// What the doctor says, and how many of it he could not look at.
+fn examined(networks: &podwire_cni_lib::Networks) -> (String, usize) {
+    let report = tool::doctor(networks, false).expect("doctor");
+    let unread = report.left.iter().filter(|finding| finding.kind == tool::Kind::Unread).count();
+    (report.to_string(), unread)
+}
+
+#[test]
+fn the_doctor_says_what_he_could_not_read() {
+    on_a_node(|dir| {
+        let networks = networks(dir);
+        let pod = Pod::new("a");
+        networks.ensure(&pod.attachment).expect("attach");
+        assert_eq!(examined(&networks), ("nothing is leaked".to_owned(), 0));
+        // Whoever may not administer the network may not read its rules either.
+        let all = rustix::thread::capabilities(None).expect("capabilities");
+        let mut fewer = all;
+        fewer.effective.remove(rustix::thread::CapabilitySet::NET_ADMIN);
+        rustix::thread::set_capabilities(None, fewer).expect("give up");
+        let (said, unread) = examined(&networks);
+        rustix::thread::set_capabilities(None, all).expect("take back");
+        assert!(unread > 0 && said.contains("not known: Unread rules of table pwtest"), "{said}");
+        assert!(!said.contains("nothing is leaked") && !said.contains("still there"), "{said}");
+        // A folder of addresses that cannot be locked.
+        let lock = network(dir).data_dir.join("pods/lock");
+        std::fs::remove_file(&lock).expect("remove");
+        std::fs::create_dir(&lock).expect("a folder in its place");
+        let (said, unread) = examined(&networks);
+        assert_eq!(unread, 1, "{said}");
+        assert!(said.contains("not known: Unread addresses of pods: it cannot be read: open "), "{said}");
+        let repaired = tool::doctor(&networks, true).expect("repair");
+        assert!(!repaired.left.is_empty(), "a repair does not make it known: {repaired}");
+        std::fs::remove_dir(&lock).expect("remove");
+        assert_eq!(examined(&networks), ("nothing is leaked".to_owned(), 0));
+        networks.detach(&pod.attachment).expect("detach");
     });
 }

@@ -83,7 +83,7 @@ fn isolate(script: &mut Script, saved: &Saved, bridge: &str, isolated: bool) {
 pub fn del(ips: &[IpNet]) -> Result<(), CniError> {
     for (v6, ips) in families(ips) {
         let Some(tool) = Iptables::find(v6) else { continue };
-        // Ignored: a table that cannot be read holds no rules of ours.
+        // A table that the kernel does not have holds no rules of ours.
         let Some(saved) = tool.save_if_present("filter")? else { continue };
         let mut script = Script::new("filter");
         let texts: Vec<String> =
