@@ -7,7 +7,7 @@ mod server;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use podwire_apiserver::{Config, Identity};
+use podwire_apiserver::{ApiService, Config, Identity};
 use podwire_store::{
     Embedded, EmbeddedConfig, Guard, KeyValue, Listing, Op, Outcome, Revision, Store, StoreError, WatchStream,
 };
@@ -278,12 +278,23 @@ async fn what_is_stored_without_effect_is_said() {
     server.stop().await;
 }
 
-/// A store whose log is in doubt.
-struct Broken(Embedded);
+/// A store that is not well: its log is in doubt, and what begins with one of these keys cannot be read.
+struct Broken {
+    inner: Embedded,
+    unreadable: &'static [&'static str],
+}
+
+fn in_doubt() -> StoreError {
+    let source = Arc::new(std::io::Error::from_raw_os_error(5));
+    StoreError::Poisoned { path: "log".into(), source }
+}
 
 impl Store for Broken {
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<KeyValue>, StoreError>> {
-        self.0.get(key)
+        if self.unreadable.iter().any(|start| key.starts_with(start)) {
+            return Box::pin(async { Err(in_doubt()) });
+        }
+        self.inner.get(key)
     }
 
     fn list<'a>(
@@ -293,11 +304,11 @@ impl Store for Broken {
         limit: Option<usize>,
         at: Option<Revision>,
     ) -> BoxFuture<'a, Result<Listing, StoreError>> {
-        self.0.list(prefix, after, limit, at)
+        self.inner.list(prefix, after, limit, at)
     }
 
     fn txn<'a>(&'a self, key: &'a str, guard: Guard, op: Op) -> BoxFuture<'a, Result<Outcome, StoreError>> {
-        self.0.txn(key, guard, op)
+        self.inner.txn(key, guard, op)
     }
 
     fn watch<'a>(
@@ -305,30 +316,101 @@ impl Store for Broken {
         prefix: &'a str,
         after: Revision,
     ) -> BoxFuture<'a, Result<WatchStream, StoreError>> {
-        self.0.watch(prefix, after)
+        self.inner.watch(prefix, after)
     }
 
     fn revision(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {
-        self.0.revision()
+        self.inner.revision()
     }
 
     fn health(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        let source = Arc::new(std::io::Error::from_raw_os_error(5));
-        Box::pin(async { Err(StoreError::Poisoned { path: "log".into(), source }) })
+        Box::pin(async { Err(in_doubt()) })
     }
 
     fn compact<'a>(&'a self, before: Revision) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.0.compact(before)
+        self.inner.compact(before)
+    }
+}
+
+/// A server on such a store, never run.
+async fn on_broken(dir: &tempfile::TempDir, unreadable: &'static [&'static str]) -> ApiService {
+    let inner = EmbeddedConfig::new(dir.path().join("store")).open().unwrap();
+    let store = Arc::new(Broken { inner, unreadable });
+    let config = Config::new(store, dir.path().join("pki"), "127.0.0.1:0".parse().unwrap());
+    config.build().await.unwrap().client(Identity::admin())
+}
+
+/// A pod of which one word of the specification, or the namespace, leads to what is not there.
+fn astray(field: &str) -> (String, Value) {
+    let mut pod = pod("p");
+    let namespace = if field == "namespace" { "absent" } else { "default" };
+    if field != "namespace" {
+        pod["spec"][field] = "absent".into();
+    }
+    (format!("/api/v1/namespaces/{namespace}/pods"), pod)
+}
+
+#[tokio::test]
+async fn a_pod_that_names_what_is_not_there_is_told_so_in_upstreams_words() {
+    let server = start().await;
+    for (field, code, reason, message) in [
+        ("namespace", 404, "NotFound", "namespaces \"absent\" not found"),
+        (
+            "serviceAccountName",
+            403,
+            "Forbidden",
+            "pods \"p\" is forbidden: error looking up service account default/absent: serviceaccount \"absent\" not found",
+        ),
+        (
+            "priorityClassName",
+            403,
+            "Forbidden",
+            "pods \"p\" is forbidden: no PriorityClass with name absent was found",
+        ),
+        (
+            "runtimeClassName",
+            403,
+            "Forbidden",
+            "pods \"p\" is forbidden: pod rejected: RuntimeClass \"absent\" not found",
+        ),
+    ] {
+        let (path, body) = astray(field);
+        let answer = server.post(&path, &body).await;
+        let told = (answer.code, answer.body["reason"].as_str(), answer.body["message"].as_str());
+        assert_eq!(told, (code, Some(reason), Some(message)), "{field}");
+    }
+    let class = json!({"metadata": {"name": "absent"}, "handler": "h"});
+    assert_eq!(server.post("/apis/node.k8s.io/v1/runtimeclasses", &class).await.code, 201);
+    let (path, body) = astray("runtimeClassName");
+    assert_eq!(server.post(&path, &body).await.code, 201, "the class is there now");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_read_says_nothing_about_what_is_in_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let unreadable = &[
+        "/registry/namespaces/absent",
+        "/registry/serviceaccounts/default/absent",
+        "/registry/priorityclasses/absent",
+        "/registry/runtimeclasses/absent",
+    ];
+    let admin = on_broken(&dir, unreadable).await;
+    let headers = [("content-type", "application/json")];
+    assert_eq!(send(&admin, "POST", PODS, &headers, pod("plain").to_string()).await.code, 201);
+    for field in ["namespace", "serviceAccountName", "priorityClassName", "runtimeClassName"] {
+        let (path, body) = astray(field);
+        let answer = send(&admin, "POST", &path, &headers, body.to_string()).await;
+        let told = (answer.code, answer.body["reason"].as_str());
+        assert_eq!(told, (500, Some("InternalError")), "{field}: {}", answer.text);
+        assert!(!answer.text.contains("not found") && !answer.text.contains("forbidden"), "{}", answer.text);
     }
 }
 
 #[tokio::test]
 async fn a_server_that_cannot_write_is_not_ready() {
     let dir = tempfile::tempdir().unwrap();
-    let store = EmbeddedConfig::new(dir.path().join("store")).open().unwrap();
-    let config = Config::new(Arc::new(Broken(store)), dir.path().join("pki"), "127.0.0.1:0".parse().unwrap());
-    let server = config.build().await.unwrap();
-    let admin = server.client(Identity::admin());
+    let admin = on_broken(&dir, &[]).await;
     for path in ["/readyz", "/livez", "/healthz"] {
         let answer = send(&admin, "GET", path, &[], "").await;
         assert_eq!(answer.code, 500, "{path}");

@@ -1,4 +1,6 @@
 //! What the server adds to pods: service account and token volume, priority, default tolerations, where their node is.
+//!
+//! A runtime class must exist; what it says about overhead and scheduling is not added.
 
 use std::time::Duration;
 
@@ -20,6 +22,7 @@ pub(super) async fn create(core: &Core, pod: &mut Value) -> Result<()> {
         service_account(core, pod).await?;
     }
     priority(core, pod).await?;
+    runtime_class(core, pod).await?;
     tolerations(pod);
     if let Some(node) = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) {
         let labels = topology(core, node);
@@ -166,6 +169,22 @@ async fn priority(core: &Core, pod: &mut Value) -> Result<()> {
         pod["spec"]["priorityClassName"] = class["metadata"]["name"].clone();
     }
     Ok(())
+}
+
+/// Refuses a pod whose runtime class nobody has made.
+async fn runtime_class(core: &Core, pod: &Value) -> Result<()> {
+    let Some(class) = pod["spec"]["runtimeClassName"].as_str().filter(|class| !class.is_empty()) else {
+        return Ok(());
+    };
+    let classes = core::kind("node.k8s.io", "v1", "runtimeclasses");
+    core.stored(classes, "", class).await.map(drop).map_err(|error| match error.code {
+        StatusCode::NOT_FOUND => {
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            let why = format!("pod rejected: RuntimeClass \"{class}\" not found");
+            ApiError::forbidden("", "pods", name, &why)
+        }
+        _ => error,
+    })
 }
 
 /// Sets what a class says; a pod that says otherwise is refused.
