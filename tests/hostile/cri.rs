@@ -466,6 +466,11 @@ pub const ROWS: &[Row<OnRuntime>] = &[
             Ok(format!("1 was made, {} calls were refused", all.iter().filter(|one| one.is_err()).count()))
         },
     ),
+    row(
+        "twelve containers of one image at once, each with variables of its own",
+        "each has its own variables and the image's, and nobody else's",
+        own_variables,
+    ),
     row("the streaming server is asked with guessed tokens", "404", |world: &OnRuntime| {
         let answer = with_running(world, |id| {
             let request = cri::ExecRequest {
@@ -493,6 +498,62 @@ pub const ROWS: &[Row<OnRuntime>] = &[
         Ok("each is refused".to_owned())
     }),
 ];
+
+/// The variables of containers that were made and started side by side.
+fn own_variables(world: &OnRuntime) -> Outcome {
+    let pod = world.pod();
+    let sandbox = world.run(&pod).map_err(failed)?;
+    let configs: Vec<cri::ContainerConfig> = (0..12)
+        .map(|number| {
+            let mut config = world.container("/bin/busybox env; echo PROBED");
+            config.metadata = Some(cri::ContainerMetadata { name: format!("c{number}"), attempt: 0 });
+            // Every third has none: what it shows then is somebody else's.
+            if number % 3 != 0 {
+                let value = format!("of-{number}").into_bytes();
+                config.envs = vec![cri::KeyValue { key: format!("OWN_{number}"), value: value.clone() }];
+                config.envs.push(cri::KeyValue { key: "SHARED".into(), value });
+            }
+            config
+        })
+        .collect();
+    let calls = configs.iter().map(|config| {
+        let mut cri = world.cri.clone();
+        let request = cri::CreateContainerRequest {
+            pod_sandbox_id: sandbox.clone(),
+            config: Some(config.clone()),
+            sandbox_config: Some(pod.clone()),
+        };
+        async move {
+            let container_id = cri.create_container(request).await?.into_inner().container_id;
+            cri.start_container(cri::StartContainerRequest { container_id }).await
+        }
+    });
+    let all = world.wait(async { Ok(tonic::Response::new(futures::future::join_all(calls).await)) });
+    let logs: Vec<Result<String>> = configs
+        .iter()
+        .map(|config| {
+            let path = world.logs().join(&config.log_path);
+            podwire_testkit::eventually("the variables are told", Duration::from_secs(10), || {
+                let text = fs::read_to_string(&path).unwrap_or_default();
+                if text.contains("PROBED") { Ok(text) } else { Err(text) }
+            })
+        })
+        .collect();
+    world.down(&sandbox)?;
+    for answer in all.map_err(failed)? {
+        answer.map_err(failed)?;
+    }
+    for (number, log) in logs.into_iter().enumerate() {
+        let log = log?;
+        let mut seen: Vec<&str> = log.lines().filter_map(|line| line.splitn(4, ' ').nth(3)).collect();
+        seen.retain(|line| line.starts_with("OWN_") || line.starts_with("SHARED"));
+        seen.sort_unstable();
+        let own = [format!("OWN_{number}=of-{number}"), format!("SHARED=of-{number}")];
+        let wanted: &[String] = if number % 3 == 0 { &[] } else { &own };
+        ensure!(seen == wanted, "container {number} has {seen:?}");
+    }
+    Ok("each has its own".to_owned())
+}
 
 fn failed(status: Status) -> anyhow::Error {
     anyhow!("{status}")

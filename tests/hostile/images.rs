@@ -10,7 +10,7 @@ use podwire_image::{
 use serde_json::json;
 
 use crate::{
-    on_node::{OnNode, etc, tools},
+    on_node::{Fate, OnNode, etc, tools},
     row::{Outcome, Row, row},
 };
 
@@ -112,6 +112,38 @@ pub const ROWS: &[Row<OnNode>] = &[
             let layer =
                 LayerBuilder::new().dir("etc", 0o755).file("etc/passwd", "web:x:33:34::/:/bin/sh\n", 0o644);
             as_named_user(node, &layer.entry(fifo, Vec::new()).symlink("etc/group", "../data/fifo"))
+        },
+    )
+    .broken_before(),
+    row(
+        "/etc/passwd and /etc/group call root by the number of the image's user",
+        "a number is a number: the container is not root",
+        |node: &OnNode| {
+            let layer = LayerBuilder::new().dir("etc", 0o755);
+            let layer = layer.file("etc/passwd", "1000:x:0:0::/:/bin/sh\n", 0o644);
+            let layer = layer.file("etc/group", "1000:x:0:1000\n", 0o644);
+            let mut told = String::new();
+            for user in ["1000", "1000:1000"] {
+                told = user_of(node, &layer, user)?.prints("is 1000 PROBED")?;
+            }
+            Ok(told)
+        },
+    ),
+    row(
+        "the image's user is a number beyond 2^31, 2^32 or 2^64",
+        "that user, or refused with the number; never root",
+        |node: &OnNode| {
+            let beyond = ["4294967295", "4294967296", "18446744073709551616"];
+            let passwd: String = beyond.iter().map(|id| format!("{id}:x:0:0::/:/bin/sh\n")).collect();
+            let layer = LayerBuilder::new().dir("etc", 0o755);
+            let layer = layer.file("etc/passwd", passwd + "last:x:4294967295:0::/:/bin/sh\n", 0o644);
+            user_of(node, &layer, "2147483648:2147483648")?.prints("is 2147483648 PROBED")?;
+            let mut told = String::new();
+            for id in beyond {
+                told = user_of(node, &layer, id)?.refused(id)?;
+            }
+            user_of(node, &layer, "last")?.refused("last")?;
+            Ok(told)
         },
     )
     .broken_before(),
@@ -314,10 +346,18 @@ fn as_named_user(node: &OnNode, layer: &LayerBuilder) -> Outcome {
     let name = format!("localhost/{}:latest", node.fresh());
     node.image(&name, &ImageBuilder::new().layer(&tools()?).layer(layer).user("web"))?;
     let fate = node.fate(node.pod(&name, "echo PROBED"))?;
-    if let crate::on_node::Fate::Stuck(why) = &fate {
+    if let Fate::Stuck(why) = &fate {
         ensure!(!why.starts_with("Pending"), "nobody says why it does not start: {why}");
     }
     fate.harmless()
+}
+
+/// What becomes of an image with this layer whose user is `user`; it prints who it is.
+fn user_of(node: &OnNode, layer: &LayerBuilder, user: &str) -> Result<Fate> {
+    let name = format!("localhost/{}:latest", node.fresh());
+    node.image(&name, &ImageBuilder::new().layer(&tools()?).layer(layer).user(user))?;
+    let script = "[ $(id -u) = 0 ] && echo ESCAPED: root; echo is $(id -u) PROBED";
+    node.fate(node.pod(&name, script))
 }
 
 /// Takes a layer that would write `evil` on the host.

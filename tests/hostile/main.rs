@@ -71,3 +71,35 @@ fn plugins() -> anyhow::Result<()> {
 fn disks() -> anyhow::Result<()> {
     row::run("disks", disks::ROWS)
 }
+
+/// Every row that `docs/security.md` names, as `hostile CLASS "row", "row"; ...` in the last cell of a line.
+#[test]
+fn the_rows_that_the_table_of_vulnerabilities_names_exist() -> anyhow::Result<()> {
+    fn names<W>(rows: &[row::Row<W>]) -> Vec<&'static str> {
+        rows.iter().map(row::Row::name).collect()
+    }
+    let classes = [
+        ("images", names(images::ROWS)),
+        ("pods", names(pods::ROWS)),
+        ("api", names(api::ROWS)),
+        ("volumes", names(volumes::ROWS)),
+        ("cri", names(cri::ROWS)),
+        ("registries", names(registries::ROWS)),
+        ("plugins", names(plugins::ROWS)),
+    ];
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/security.md"))?;
+    let cells = text.lines().filter_map(|line| line.trim_end_matches('|').rsplit('|').next());
+    let mut known = 0;
+    for part in cells.flat_map(|cell| cell.split(';')).filter_map(|part| part.trim().strip_prefix("hostile "))
+    {
+        let (class, quoted) = part.split_once(' ').ok_or_else(|| anyhow::anyhow!("{part:?} names no row"))?;
+        let rows = classes.iter().find(|(name, _)| *name == class).map(|(_, rows)| rows);
+        let rows = rows.ok_or_else(|| anyhow::anyhow!("there is no class {class:?}"))?;
+        for name in quoted.split('"').skip(1).step_by(2) {
+            anyhow::ensure!(rows.contains(&name), "class {class} has no row {name:?}");
+            known += 1;
+        }
+    }
+    anyhow::ensure!(known > 40, "only {known} rows were found in the table");
+    Ok(())
+}

@@ -12,10 +12,12 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use podwire_testkit::node::bin_dir;
 use serde_json::{Value, json};
 
 use crate::{
     on_node::{BOX, Fate, OnNode, PODS},
+    processes,
     row::{Outcome, Row, row},
 };
 
@@ -149,7 +151,7 @@ pub const ROWS: &[Row<OnNode>] = &[
         node.fate(node.script(script))?.harmless()
     }),
     row("the runtime's own program, run and opened for writing from inside", "cannot be opened for writing", |node: &OnNode| {
-        let program = podwire_testkit::node::bin_dir().join("podwire");
+        let program = bin_dir().join("podwire");
         let before = std::fs::metadata(&program)?.modified()?;
         let pod = node.script("trap 'exit 0' TERM; while :; do sleep 0.1; done");
         let mut run = pod.clone();
@@ -168,6 +170,7 @@ pub const ROWS: &[Row<OnNode>] = &[
         ensure!(!said.contains("podwire") && !said.contains("memfd"), "{said}");
         Ok(format!("running it: {first}; opening: {said}"))
     }),
+    row("a container that takes all its memory", "it is killed for it and not the supervisor, which counts for no pod", eater),
     row("ten pods want the last CPU at once", "one is admitted, the others fail with OutOfcpu", |node: &OnNode| {
         let described = node.api.must("GET", "/api/v1/nodes/node1", None)?;
         let all = described["status"]["allocatable"]["cpu"].clone();
@@ -260,6 +263,43 @@ fn variables(node: &OnNode, number: usize) -> Value {
     let all: Vec<Value> =
         (0..number).map(|n| json!({"name": format!("N{n}"), "value": "x".repeat(80)})).collect();
     node.script_with("echo PROBED", json!({}), json!({"env": all}))
+}
+
+/// A pod of two, of which one is killed for its memory.
+fn eater(node: &OnNode) -> Outcome {
+    let supervisor = processes::supervisor(&node.names.run_dir).context("no supervisor")?;
+    let groups = || std::fs::read_to_string(format!("/proc/{}/cgroup", supervisor.as_raw_nonzero()));
+    let eat = "exec dd if=/dev/zero of=/dev/null bs=200M count=1";
+    let limit = json!({"resources": {"limits": {"memory": "24Mi"}}});
+    let mut pod = node.script_with(eat, json!({}), limit);
+    let stay = "trap 'exit 0' TERM; while :; do sleep 0.1; done";
+    let other = json!({"name": "other", "image": BOX, "imagePullPolicy": "Never", "command": ["/bin/sh", "-c", stay]});
+    pod["spec"]["containers"].as_array_mut().context("containers")?.push(other);
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    node.api.must("POST", PODS, Some(&pod))?;
+    let killed = node.until(&name, "has lost a container", |pod| {
+        let all = pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
+        all.iter().any(|one| one["name"] == "main" && !one["state"]["terminated"].is_null())
+    });
+    let said = node.exec(&name, "echo").and(node.api.must("GET", &format!("{PODS}/{name}"), None));
+    let own = groups();
+    node.remove(&name)?;
+    let (killed, said, own) = (killed?, said?, own.context("the supervisor was killed")?);
+    let ended = |pod: &Value, name: &str| {
+        let all = pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
+        all.into_iter().find(|one| one["name"] == name).unwrap_or_default()["state"].clone()
+    };
+    let how = ended(&killed, "main");
+    ensure!(how["terminated"]["reason"] == "OOMKilled", "it ended otherwise: {how}");
+    ensure!(ended(&said, "other")["running"].is_object(), "the other one ended too: {}", said["status"]);
+    ensure!(processes::supervisor(&node.names.run_dir) == Some(supervisor), "it is another supervisor now");
+    let uid = said["metadata"]["uid"].as_str().unwrap_or("no uid");
+    for group in own.lines() {
+        let of_a_pod =
+            group.contains(uid) || group.contains(&uid.replace('-', "_")) || group.contains("kubepods");
+        ensure!(!of_a_pod, "the supervisor is in a pod's group: {group}");
+    }
+    Ok(format!("killed with {}; the supervisor is the same", how["terminated"]["exitCode"]))
 }
 
 fn in_folder(node: &OnNode, folder: &str) -> Outcome {

@@ -29,6 +29,12 @@ pub const fn row<W>(name: &'static str, must: &'static str, check: fn(&W) -> Out
 }
 
 impl<W> Row<W> {
+    /// What it is called.
+    #[allow(dead_code, reason = "the interop lane shares this file and does not ask")]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// The row stands for something that commit 29628e7 got wrong: there it must fail.
     pub const fn broken_before(mut self) -> Row<W> {
         self.broken_before = true;

@@ -135,6 +135,12 @@ pub(super) fn plan(process: &Process) -> Result<ProcessPlan, PlanError> {
         return Err(PlanError::Invalid { field: "process.cwd", value: cwd, reason: "is not absolute" });
     }
     let user = process.user();
+    let groups = user.additional_gids().clone().unwrap_or_default();
+    // To the kernel this number means "stay who you are", which is root.
+    if groups.iter().chain([&user.uid(), &user.gid()]).any(|id| *id == u32::MAX) {
+        let value = u32::MAX.to_string();
+        return Err(PlanError::Invalid { field: "process.user", value, reason: "is nobody's id" });
+    }
     let rlimits = process.rlimits().as_deref().unwrap_or_default().iter();
     let rlimits = rlimits.map(|limit| RlimitPlan {
         resource: rlimit(limit.typ()),
@@ -153,7 +159,7 @@ pub(super) fn plan(process: &Process) -> Result<ProcessPlan, PlanError> {
         cwd,
         uid: user.uid(),
         gid: user.gid(),
-        groups: user.additional_gids().clone().unwrap_or_default(),
+        groups,
         umask: user.umask(),
         caps: Some(process.capabilities().as_ref().map(capabilities).unwrap_or_default()),
         rlimits: rlimits.collect(),

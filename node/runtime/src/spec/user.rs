@@ -14,7 +14,7 @@ pub(crate) enum UserError {
     #[error("run_as_group is set without a user")]
     GroupAlone,
     #[error("user or group id {id} is out of range")]
-    Range { id: i64 },
+    Range { id: String },
 }
 
 struct PasswdLine<'a> {
@@ -27,8 +27,8 @@ fn passwd(text: &str) -> impl Iterator<Item = PasswdLine<'_>> {
     text.lines().filter_map(|line| {
         let mut fields = line.split(':');
         let name = fields.next()?;
-        let uid = fields.nth(1)?.parse().ok()?;
-        let gid = fields.next()?.parse().ok()?;
+        let uid = known(fields.nth(1)?)?;
+        let gid = known(fields.next()?)?;
         Some(PasswdLine { name, uid, gid })
     })
 }
@@ -38,13 +38,31 @@ fn group(text: &str) -> impl Iterator<Item = (&str, u32, &str)> {
     text.lines().filter_map(|line| {
         let mut fields = line.split(':');
         let name = fields.next()?;
-        let gid = fields.nth(1)?.parse().ok()?;
+        let gid = known(fields.nth(1)?)?;
         Some((name, gid, fields.next().unwrap_or_default()))
     })
 }
 
+/// The id that a number is. The largest one is none: to the kernel it means "stay who you are", which is root.
 fn id(value: i64) -> Result<u32, UserError> {
-    u32::try_from(value).map_err(|_| UserError::Range { id: value })
+    let id = u32::try_from(value).ok().filter(|id| *id != u32::MAX);
+    id.ok_or_else(|| UserError::Range { id: value.to_string() })
+}
+
+/// The id in a line of the image's files; a line without one is as good as absent.
+fn known(text: &str) -> Option<u32> {
+    numeric(text).ok().flatten()
+}
+
+/// The id that a text is, if it is a number: a number that can be no id is an error, and never somebody's name.
+fn numeric(text: &str) -> Result<Option<u32>, UserError> {
+    match text.parse::<i64>() {
+        Ok(value) => id(value).map(Some),
+        Err(_) if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Err(UserError::Range { id: text.to_owned() })
+        }
+        Err(_) => Ok(None),
+    }
 }
 
 /// The identity from the security context, else the image's `User`, with the groups the policy allows.
@@ -59,7 +77,7 @@ pub(crate) fn resolve(
         wish.split_once(':').map_or((wish.as_str(), None), |(user, group)| (user, Some(group)));
     let mut identity = Identity::default();
     let mut name = None;
-    if let Ok(uid) = user.parse::<u32>() {
+    if let Some(uid) = numeric(user)? {
         identity.uid = uid;
         if let Some(line) = passwd(passwd_file).find(|line| line.uid == uid) {
             identity.gid = line.gid;
@@ -75,9 +93,9 @@ pub(crate) fn resolve(
         name = passwd(passwd_file).find(|line| line.uid == 0).map(|line| line.name.to_owned());
     }
     if let Some(wished) = wished_group.filter(|wished| !wished.is_empty()) {
-        identity.gid = match wished.parse() {
-            Ok(gid) => gid,
-            Err(_) => group(group_file)
+        identity.gid = match numeric(wished)? {
+            Some(gid) => gid,
+            None => group(group_file)
                 .find(|(known, _, _)| *known == wished)
                 .map(|(_, gid, _)| gid)
                 .ok_or_else(|| UserError::NoGroup { name: wished.to_owned() })?,
@@ -140,6 +158,28 @@ mod tests {
         assert_eq!(who(&none, "").unwrap(), Identity { uid: 0, gid: 0, groups: vec![0, 4] });
         assert_eq!(who(&none, "12345").unwrap(), Identity { uid: 12345, gid: 0, groups: vec![0] });
         assert_eq!(who(&none, "nobody").unwrap_err(), UserError::NoUser { name: "nobody".into() });
+    }
+
+    #[test]
+    fn a_number_is_never_a_name_and_no_number_means_root_but_zero() {
+        let none = cri::LinuxContainerSecurityContext::default();
+        let passwd = "33:x:0:0::/:/bin/sh\n4294967296:x:0:0::/:/bin/sh\nlast:x:4294967295:0::/:/bin/sh\n";
+        let group = "33:x:0:\n4294967296:x:0:\nlast:x:4294967295:\n";
+        let who = |user: &str| resolve(&none, user, passwd, group);
+        assert_eq!(who("33:33").unwrap(), Identity { uid: 33, gid: 33, groups: vec![33] });
+        assert_eq!(who("4294967294").unwrap().uid, u32::MAX - 1);
+        for beyond in ["4294967295", "4294967296", "99999999999999999999", "-1"] {
+            let range = UserError::Range { id: beyond.into() };
+            assert_eq!(who(beyond).unwrap_err(), range);
+            assert_eq!(who(&format!("33:{beyond}")).unwrap_err(), range);
+        }
+        assert_eq!(who("last").unwrap_err(), UserError::NoUser { name: "last".into() });
+        assert_eq!(who("33:last").unwrap_err(), UserError::NoGroup { name: "last".into() });
+        let wish = cri::LinuxContainerSecurityContext {
+            run_as_user: Some(cri::Int64Value { value: u32::MAX.into() }),
+            ..Default::default()
+        };
+        assert_eq!(resolve(&wish, "", "", "").unwrap_err(), UserError::Range { id: "4294967295".into() });
     }
 
     #[test]
