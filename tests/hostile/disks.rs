@@ -6,17 +6,18 @@ use std::{
     os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, symlink},
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use podwire_testkit::{Node, eventually, isolate, node::bin_dir};
+use podwire_image::build::{ImageBuilder, LayerBuilder};
+use podwire_testkit::{Node, eventually, images, isolate, node::bin_dir};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::{
     http::Api,
-    on_node::{OnNode, PODS},
+    on_node::{Fate, OnNode, PODS},
     processes,
     row::{Outcome, Row, World, row},
     small_disk::SmallDisk,
@@ -287,22 +288,30 @@ pub const ROWS: &[Row<Disks>] = &[
             Ok(told)
         },
     ),
-    row("the store's snapshot is torn", "refused with the file's name, or everything is there", |_| {
+    row("the store's snapshot is torn", "refused with the file's name; whole again, everything is there", |_| {
         let (mut node, _) = killed_with_objects(50)?;
         node.node.start()?;
+        let snapshot = make_snapshot(&node)?;
         node.node.stop()?;
-        let Ok(snapshot) = store_file(&node, "snapshot-") else {
-            node.node.start()?;
-            finish(node)?;
-            return Ok("there is no snapshot yet".to_owned());
-        };
         let whole = fs::read(&snapshot)?;
+        for length in [whole.len() / 2, whole.len() - 1, 0] {
+            fs::write(&snapshot, &whole[..length])?;
+            let told = refused_or_whole(&mut node)?;
+            ensure!(told.contains("snapshot-"), "{length} of {} bytes were taken: {told}", whole.len());
+        }
         fs::write(&snapshot, &whole[..whole.len() / 2])?;
         let told = refused_or_whole(&mut node)?;
         repair(&mut node, &snapshot, &whole)?;
+        let there = objects(&node)?;
         finish(node)?;
+        ensure!(there == 50, "{there} of 50 objects are there after the repair");
         Ok(told)
     }),
+    row(
+        "a layer of a million empty files, on a disk with room for fewer",
+        "refused with the reason at once; nothing of it is kept, and pods go on",
+        million_files,
+    ),
     row("the data folder is on a read-only disk", "refused with the reason", |_| {
         isolate()?;
         let disk = SmallDisk::new("64m")?;
@@ -525,15 +534,111 @@ fn objects(node: &OnNode) -> Result<usize> {
     Ok(list["items"].as_array().map_or(0, Vec::len))
 }
 
+/// Ten megabytes that unpack to a million files: the bytes are few, their names are not.
+fn million_files(_: &Disks) -> Outcome {
+    isolate()?;
+    let node = OnNode::over(SmallDisk::new("256m,nr_inodes=12k")?, &bin_dir(), &[])?;
+    // What the configuration says of the layer must be unknown here, or nobody would unpack it.
+    let mut built = ImageBuilder::new().layer(&LayerBuilder::new().file("unknown", "", 0o644)).build();
+    let mut manifest: Value = serde_json::from_slice(&built.manifest)?;
+    let layer = empty_files(1_000_000)?;
+    manifest["layers"][0] = json!({
+        "mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": images::digest(&layer), "size": layer.len(),
+    });
+    built.layers = vec![(layer, "application/vnd.oci.image.layer.v1.tar+gzip")];
+    built.manifest = manifest.to_string().into_bytes();
+    let archive = node.host.path().join("million.tar");
+    built.write_oci_archive(&archive, "localhost/million:latest")?;
+    let free = || rustix::fs::statvfs(node.disk().path()).map(|disk| disk.f_ffree);
+    let before = free()?;
+    let begun = Instant::now();
+    let taken = node.import_archive(&archive);
+    let took = begun.elapsed();
+    let swept = eventually("what was unpacked is taken away", Duration::from_secs(15), || match free() {
+        Ok(now) if now + 100 > before => Ok(()),
+        other => Err(format!("{before} were free, now {other:?}")),
+    });
+    let goes_on = node.fate(node.script("echo PROBED")).and_then(Fate::harmless).and_then(|_| node.well());
+    finish(node)?;
+    let Err(refused) = taken else { bail!("it was taken") };
+    let said = format!("{refused:#}");
+    ensure!(said.to_lowercase().contains("no space left"), "it does not say why: {said}");
+    swept?;
+    goes_on.context("afterwards")?;
+    ensure!(took < Duration::from_secs(20), "it took {took:?}");
+    Ok(format!("refused after {:.1} s: {said}", took.as_secs_f64()))
+}
+
+/// A compressed layer of so many empty files; the headers differ in a few digits only and are made in place.
+fn empty_files(count: usize) -> Result<Vec<u8>> {
+    const DIGITS: std::ops::Range<usize> = 2..9;
+    let mut header = [0; 512];
+    for (at, text) in [(0, "f/0000000"), (100, "0000644"), (108, "0000000"), (116, "0000000")] {
+        header[at..at + text.len()].copy_from_slice(text.as_bytes());
+    }
+    for (at, text) in
+        [(124, "00000000000"), (136, "00000000000"), (148, "        "), (156, "0"), (257, "ustar")]
+    {
+        header[at..at + text.len()].copy_from_slice(text.as_bytes());
+    }
+    header[263..265].copy_from_slice(b"00");
+    let base: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+    let mut packer =
+        Command::new("gzip").args(["-1", "-c"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut input = packer.stdin.take().context("no input")?;
+    let feeder = std::thread::Builder::new().name("files".into()).spawn(move || -> std::io::Result<()> {
+        let mut block = Vec::with_capacity(256 * header.len());
+        for _ in 0..count {
+            let digits: u32 = header[DIGITS].iter().map(|digit| u32::from(*digit - b'0')).sum();
+            header[148..154].copy_from_slice(format!("{:06o}", base + digits).as_bytes());
+            header[154..156].copy_from_slice(b"\0 ");
+            block.extend_from_slice(&header);
+            for digit in header[DIGITS].iter_mut().rev() {
+                *digit = if *digit == b'9' { b'0' } else { *digit + 1 };
+                if *digit != b'0' {
+                    break;
+                }
+            }
+            if block.len() == block.capacity() {
+                input.write_all(&block)?;
+                block.clear();
+            }
+        }
+        block.extend_from_slice(&[0; 1024]);
+        input.write_all(&block)
+    })?;
+    let packed = packer.wait_with_output()?;
+    feeder.join().map_err(|_| anyhow::anyhow!("the thread of the files panicked"))??;
+    ensure!(packed.status.success(), "gzip: {}", packed.status);
+    Ok(packed.stdout)
+}
+
 /// The newest file of the store whose name begins so.
 fn store_file(node: &OnNode, prefix: &str) -> Result<PathBuf> {
     let mut found: Vec<PathBuf> = fs::read_dir(node.node.data_dir.join("store"))?
         .flatten()
         .map(|entry| entry.path())
+        // What is still being written is called `.tmp`.
+        .filter(|path| path.extension().is_none())
         .filter(|path| path.file_name().is_some_and(|name| name.display().to_string().starts_with(prefix)))
         .collect();
     found.sort();
     found.pop().with_context(|| format!("no {prefix} in the store"))
+}
+
+/// Changes one object until the log is longer than the store lets it become; the snapshot that replaces it.
+fn make_snapshot(node: &OnNode) -> Result<PathBuf> {
+    let path = "/api/v1/namespaces/default/configmaps/large";
+    let mut body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "large"}});
+    node.api.must("POST", "/api/v1/namespaces/default/configmaps", Some(&body))?;
+    for turn in 0..64 {
+        if let Ok(snapshot) = store_file(node, "snapshot-") {
+            return Ok(snapshot);
+        }
+        body["data"] = json!({"k": format!("{turn}{}", "x".repeat(900_000))});
+        node.api.must("PUT", path, Some(&body))?;
+    }
+    bail!("the store made no snapshot of 64 times 900 kB")
 }
 
 /// Starts a node on a damaged store: it says what is damaged, or lost nothing.

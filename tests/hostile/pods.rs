@@ -3,6 +3,7 @@
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt,
     sync::{
         Arc,
         atomic::{AtomicI64, AtomicU64, Ordering},
@@ -11,14 +12,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use podwire_testkit::node::bin_dir;
 use serde_json::{Value, json};
 
 use crate::{
     on_node::{BOX, Fate, OnNode, PODS},
     processes,
-    row::{Outcome, Row, row},
+    row::{Outcome, Row, World, row},
+    small_disk::SmallDisk,
 };
 
 /// Says whether the working directory, or what is above it, is the host's.
@@ -171,6 +173,8 @@ pub const ROWS: &[Row<OnNode>] = &[
         Ok(format!("running it: {first}; opening: {said}"))
     }),
     row("a container that takes all its memory", "it is killed for it and not the supervisor, which counts for no pod", eater),
+    row("keys that another container and the host hold in the kernel", "not found: the session is the container's own", keys)
+        .broken_before(),
     row("ten pods want the last CPU at once", "one is admitted, the others fail with OutOfcpu", |node: &OnNode| {
         let described = node.api.must("GET", "/api/v1/nodes/node1", None)?;
         let all = described["status"]["allocatable"]["cpu"].clone();
@@ -300,6 +304,46 @@ fn eater(node: &OnNode) -> Outcome {
         ensure!(!of_a_pod, "the supervisor is in a pod's group: {group}");
     }
     Ok(format!("killed with {}; the supervisor is the same", how["terminated"]["exitCode"]))
+}
+
+/// On a node whose daemon was started in a session with keys, as by a login or by systemd.
+fn keys(_: &OnNode) -> Outcome {
+    // The other node's network is a matter of its thread.
+    thread::scope(|scope| {
+        scope.spawn(keys_of_others).join().unwrap_or_else(|_| bail!("the row itself panicked"))
+    })
+}
+
+/// A key of the daemon's session and one of a container, looked for by another container.
+fn keys_of_others() -> Outcome {
+    const APP: &str = "localhost/pod-app:latest";
+    podwire_testkit::isolate()?;
+    let programs = tempfile::tempdir()?;
+    let (app, wrapper) = (bin_dir().join("pod-app"), programs.path().join("podwire"));
+    let script = format!(
+        "#!/bin/sh\nexec {0} key-session hosts {1}/podwire \"$@\"\n",
+        app.display(),
+        bin_dir().display()
+    );
+    std::fs::write(&wrapper, script)?;
+    std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755))?;
+    std::fs::copy(&app, programs.path().join("pod-app"))?;
+    let node = OnNode::bare(SmallDisk::new("256m")?, programs.path(), &[])?;
+    node.node.import_app()?;
+    let app = |command: &[&str]| {
+        let mut pod = node.pod(APP, "");
+        pod["spec"]["containers"][0]["command"] = json!([&["/pod-app"], command].concat());
+        pod
+    };
+    let holder = node.running(app(&["key-hold", "containers"]))?;
+    podwire_testkit::eventually("the key is there", Duration::from_secs(8), || match node.log(&holder) {
+        Ok(log) if log.contains("holds the key") => Ok(()),
+        other => Err(format!("{other:?}")),
+    })?;
+    let told = node.fate(app(&["key-find", "hosts", "containers"]))?.harmless();
+    node.remove(&holder)?;
+    node.end()?;
+    told
 }
 
 fn in_folder(node: &OnNode, folder: &str) -> Outcome {

@@ -234,12 +234,13 @@ impl Child<'_> {
         self.become_user(program, settled)
     }
 
-    /// Cuts what ties this copy to the supervisor: its descriptors, session and signals.
+    /// Cuts what ties this copy to the supervisor: its descriptors, session, keys and signals.
     fn detach(&self) -> Result<(), Failure> {
         sys::default_signal(libc::SIGPIPE);
         sys::default_signal(libc::SIGHUP);
         sys::unblock_signals();
         close_others(&self.pipes.keep).at(Stage::Detach)?;
+        sys::new_session_keyring().at(Stage::Detach)?;
         sys::setsid().at(Stage::Detach)
     }
 

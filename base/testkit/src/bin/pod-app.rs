@@ -1,11 +1,14 @@
 //! The program in the demo's and the tests' images: one static file, a few verbs, only the standard library.
 //!
 //! `serve [PORT]` answers HTTP with the pod's name and logs each request; `get URL` fetches one; the rest are
-//! the small verbs that tests need (`echo`, `env`, `cat`, `write`, `absent`, `sleep`, `exit`, `spin`, `eat`, `log`).
+//! the small verbs that tests need (`echo`, `env`, `cat`, `write`, `absent`, `sleep`, `exit`, `spin`, `eat`, `log`, and
+//! `key-*` for the kernel's keys).
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods, missing_docs, unsafe_code)]
 
 use std::{
-    env, fs,
+    env,
+    ffi::CString,
+    fs,
     io::{BufRead, BufReader, IsTerminal, Read, Write},
     net::{TcpListener, TcpStream},
     os::unix::process::CommandExt,
@@ -49,6 +52,11 @@ fn main() -> ExitCode {
         ["exit", code] => return ExitCode::from(code.parse::<u8>().unwrap_or(1)),
         ["log", count, millis] => log(count.parse().unwrap_or(1), millis.parse().unwrap_or(100)),
         ["eat", megabytes] => eat(megabytes.parse().unwrap_or(1)),
+        ["key-session", name, program, rest @ ..] => key_session(name, program, rest),
+        ["key-hold", name] => {
+            add_key(name).and_then(|()| line("holds the key")).map(|()| sleep(u64::MAX / 4))
+        }
+        ["key-find", names @ ..] => find_keys(names),
         ["spin"] => loop {
             std::hint::spin_loop();
         },
@@ -108,6 +116,50 @@ fn list(path: &str) -> std::io::Result<()> {
         .collect::<std::io::Result<_>>()?;
     names.sort();
     names.iter().try_for_each(|name| line(name))
+}
+
+/// The keyring of this session.
+const SESSION: libc::c_long = -3;
+
+/// One call of keyctl with up to four words.
+fn keyctl(words: [libc::c_long; 5]) -> std::io::Result<libc::c_long> {
+    let [verb, a, b, c, d] = words;
+    // SAFETY: the callers pass numbers and addresses of texts that outlive the call.
+    let done = unsafe { libc::syscall(libc::SYS_keyctl, verb, a, b, c, d) };
+    if done < 0 { Err(std::io::Error::last_os_error()) } else { Ok(done) }
+}
+
+/// Runs a program in a new session of keys that holds this one, as a login or systemd does.
+fn key_session(name: &str, program: &str, args: &[&str]) -> std::io::Result<()> {
+    const JOIN: libc::c_long = 1;
+    keyctl([JOIN, 0, 0, 0, 0])?;
+    add_key(name)?;
+    Err(std::process::Command::new(program).args(args).exec())
+}
+
+fn add_key(name: &str) -> std::io::Result<()> {
+    let name = CString::new(name)?;
+    let (kind, secret) = (c"user".as_ptr(), c"hidden".as_ptr());
+    // SAFETY: add_key reads three texts that outlive the call, of the third as many bytes as it is told.
+    let made = unsafe { libc::syscall(libc::SYS_add_key, kind, name.as_ptr(), secret, 6usize, SESSION) };
+    if made < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn has_key(name: &str) -> std::io::Result<bool> {
+    const SEARCH: libc::c_long = 10;
+    let name = CString::new(name)?;
+    Ok(keyctl([SEARCH, SESSION, c"user".as_ptr() as libc::c_long, name.as_ptr() as libc::c_long, 0]).is_ok())
+}
+
+/// Looks for keys that others hold, then for one of its own, so that finding nothing means something.
+fn find_keys(names: &[&str]) -> std::io::Result<()> {
+    for name in names {
+        if has_key(name)? {
+            line(&format!("ESCAPED: found {name}"))?;
+        }
+    }
+    add_key("own")?;
+    line(if has_key("own")? { "PROBED" } else { "does not find its own" })
 }
 
 extern "C" fn stop(_: libc::c_int) {

@@ -116,6 +116,16 @@ pub(super) fn setsid() -> Result<(), Errno> {
     call!(libc::SYS_setsid).map(drop)
 }
 
+/// Leaves the session keyring that was inherited for a new one without a name.
+pub(super) fn new_session_keyring() -> Result<(), Errno> {
+    const JOIN_SESSION_KEYRING: c_int = 1;
+    match call!(libc::SYS_keyctl, JOIN_SESSION_KEYRING, std::ptr::null::<u8>()) {
+        // Without the call, or behind a filter that we cannot take off either, nobody inside reaches any key.
+        Ok(_) | Err(libc::ENOSYS | libc::EPERM) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
 pub(super) fn sethostname(name: &CStr) -> Result<(), Errno> {
     call!(libc::SYS_sethostname, name.as_ptr(), name.to_bytes().len()).map(drop)
 }
