@@ -1,9 +1,9 @@
 # One line each; the logic lives in xtask and in the tests.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check peers interop interop-smoke vm matrix bench fuzz gen clean
+.PHONY: help setup demo test check peers interop interop-smoke takeover vm matrix bench fuzz gen clean
 
-help:           ; @echo "make demo | test | check | peers | interop | interop-smoke | vm | matrix | bench | fuzz | gen"
+help:           ; @echo "make demo | test | check | peers | interop | interop-smoke | takeover | vm | matrix | bench | fuzz | gen"
 setup:          ; @.ci/setup
 demo: setup     ; @cargo run --quiet --package xtask -- demo
 test: setup     ; @cargo run --quiet --package xtask -- test
@@ -11,6 +11,7 @@ check: setup    ; @cargo fmt --all --check && cargo xtask tidy && cargo clippy -
 peers: setup    ; @.ci/setup go && cargo xtask peers
 interop: peers  ; @.ci/setup interop && cargo xtask interop
 interop-smoke: setup ; @.ci/setup go && cargo xtask peers smoke && cargo xtask interop smoke
+takeover: setup ; @cargo xtask takeover $(FROM)
 vm: setup       ; @.ci/setup vm && cargo xtask vm
 matrix: peers   ; @cargo xtask matrix $(if $(ALL),all)
 bench: setup    ; @cargo xtask bench $(WHAT)

@@ -1,10 +1,17 @@
 //! The test lanes: what each builds first, which tests it runs, and with which environment.
 
-use std::{path::Path, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context, Result, bail};
 
 use crate::{build, peers};
+
+/// The last commit before the files and sockets were closed to others; what people may have running.
+pub const VERSION_BEFORE: &str = "29628e7";
 
 /// Every test that needs no peer from elsewhere.
 pub fn test(root: &Path) -> Result<()> {
@@ -33,6 +40,65 @@ pub fn interop(root: &Path, part: &str) -> Result<()> {
         lane("podwire-apiserver", &["--test", "differential"])?;
     }
     whole
+}
+
+/// Builds the programs of `commit` and lets this version take over what they left running.
+pub fn takeover(root: &Path, commit: &str) -> Result<()> {
+    let old = version(root, commit)?;
+    let binaries = build::debug(root)?;
+    let mut command = Command::new("cargo");
+    command
+        .args(["test", "--package", "podwire-tests", "--features", "takeover", "--test", "takeover"])
+        .args(["--", "--test-threads=1"])
+        .env("PODWIRE_BIN_DIR", binaries)
+        .env("PODWIRE_OLD_BIN_DIR", old);
+    finish(command.current_dir(root), &format!("takeover from {commit}"))
+}
+
+/// The folder with the programs of a commit, which are built in a work tree of their own unless they are there.
+fn version(root: &Path, commit: &str) -> Result<PathBuf> {
+    let mut asked = Command::new("git");
+    asked.args(["rev-parse", "--verify", &format!("{commit}^{{commit}}")]).current_dir(root);
+    let answer = asked.output().context("run git")?;
+    if !answer.status.success() {
+        bail!("{commit} is no commit here: {}", String::from_utf8_lossy(&answer.stderr).trim());
+    }
+    let commit = String::from_utf8(answer.stdout)?.trim().to_owned();
+    let home = build::target(root).join("takeover");
+    let programs = home.join(&commit);
+    if programs.is_dir() {
+        return Ok(programs);
+    }
+    fs::create_dir_all(&home)?;
+    let source = tempfile::Builder::new().prefix("source-").tempdir_in(&home)?;
+    let worktree = |words: &[&str], after: &[&str]| {
+        let mut git = Command::new("git");
+        git.arg("worktree").args(words).arg(source.path()).args(after).current_dir(root);
+        finish(&mut git, &format!("git worktree {}", words.join(" ")))
+    };
+    worktree(&["add", "--quiet", "--detach"], &[&commit])?;
+    let built = programs_of(source.path(), &home.join("target"), &programs);
+    worktree(&["remove", "--force"], &[])?;
+    built.map(|()| programs)
+}
+
+/// Builds a work tree and puts its programs into `place`, all of them or none.
+fn programs_of(source: &Path, target: &Path, place: &Path) -> Result<()> {
+    let cargo = |words: &[&str]| {
+        let mut cargo = Command::new("cargo");
+        cargo.args(words).env("CARGO_TARGET_DIR", target).current_dir(source);
+        finish(&mut cargo, &format!("cargo {}", words.join(" ")))
+    };
+    cargo(&["build", "--quiet", "--package", "podwire", "--package", "podwire-cni"])?;
+    let app = ["rustc", "--quiet", "--package", "podwire-testkit", "--bin", "pod-app"];
+    cargo(&[&app[..], &["--", "-C", "target-feature=+crt-static"]].concat())?;
+    let aside = place.with_extension("new");
+    fs::create_dir_all(&aside)?;
+    for name in ["podwire", "podwire-cni", "pod-app"] {
+        fs::copy(target.join("debug").join(name), aside.join(name))
+            .with_context(|| format!("copy {name}"))?;
+    }
+    fs::rename(&aside, place).with_context(|| format!("name {}", place.display()))
 }
 
 /// The benchmark, in release; beside the peers when they are built.

@@ -23,7 +23,7 @@ mod vm;
 
 use std::{path::PathBuf, process::ExitCode};
 
-const USAGE: &str = "usage: cargo xtask gen proto | gen kinds | tidy | test | demo | bench | fuzz [TARGET...] [SECONDS] | interop [smoke] | matrix [all|CELL] | peers [NAME...|smoke] | vm [debug] [hostile] [KERNEL...] [TEST...]";
+const USAGE: &str = "usage: cargo xtask gen proto | gen kinds | tidy | test | demo | bench | fuzz [TARGET...] [SECONDS] | interop [smoke] | takeover [COMMIT] | matrix [all|CELL] | peers [NAME...|smoke] | vm [debug] [hostile] [KERNEL...] [TEST...]";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -36,6 +36,8 @@ fn main() -> ExitCode {
         ["test"] => lanes::test(&root),
         ["interop"] => lanes::interop(&root, ""),
         ["interop", "smoke"] => lanes::interop(&root, "smoke"),
+        ["takeover"] => lanes::takeover(&root, lanes::VERSION_BEFORE),
+        ["takeover", commit] => lanes::takeover(&root, commit),
         ["bench", rest @ ..] => lanes::bench(&root, rest),
         ["fuzz", rest @ ..] => fuzz::run(&root, rest),
         ["matrix", rest @ ..] => lanes::matrix(&root, rest),

@@ -138,6 +138,11 @@ impl Node {
         Ok(begun.elapsed())
     }
 
+    /// From now on the programs in `binaries` are used, as after an upgrade; what runs goes on running.
+    pub fn replace_programs(&mut self, binaries: &Path) {
+        self.binaries = binaries.to_owned();
+    }
+
     fn binary(&self, name: &str) -> Result<PathBuf> {
         binary_in(&self.binaries, name)
     }
