@@ -75,16 +75,25 @@ pub fn run<W: World>(class: &'static str, rows: &[Row<W>]) -> Result<()> {
     settle(class, &verdicts, end)
 }
 
+/// Runs the rows of a class whose names begin with one of `names`.
+#[cfg(feature = "vm")]
+pub fn run_part<W: World>(class: &'static str, rows: &'static [Row<W>], names: &[&str]) -> Result<()> {
+    let of_part = |row: &&Row<W>| names.iter().any(|name| row.name.starts_with(name));
+    let (verdicts, end) = verdicts(class, rows.iter().filter(of_part), W::make)?;
+    ensure!(!verdicts.is_empty(), "class {class} has no row that begins with {names:?}");
+    settle(class, &verdicts, end)
+}
+
 /// Takes every row through worlds that `make` makes; how each ended, and whether anything was left of the last world.
-pub fn verdicts<W: World>(
+pub fn verdicts<'a, W: World + 'a>(
     class: &str,
-    rows: &[Row<W>],
+    rows: impl IntoIterator<Item = &'a Row<W>>,
     make: impl Fn() -> Result<W>,
 ) -> Result<(Vec<Verdict>, Result<()>)> {
     let only = std::env::var_os("PODWIRE_HOSTILE_ROWS").map(|part| part.to_string_lossy().into_owned());
     let mut world = make()?;
     let mut verdicts = Vec::new();
-    for row in rows.iter().filter(|row| only.as_deref().is_none_or(|part| row.name.contains(part))) {
+    for row in rows.into_iter().filter(|row| only.as_deref().is_none_or(|part| row.name.contains(part))) {
         let begun = Instant::now();
         let verdict = judge(row, &world);
         println!(
