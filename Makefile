@@ -15,6 +15,6 @@ takeover: setup ; @cargo xtask takeover $(FROM)
 vm: setup       ; @.ci/setup vm && cargo xtask vm
 matrix: peers   ; @cargo xtask matrix $(if $(ALL),all)
 bench: setup    ; @cargo xtask bench $(WHAT)
-fuzz: setup     ; @.ci/setup fuzz && cargo xtask fuzz $(WHAT) $(SECONDS)
+fuzz: setup     ; @.ci/setup fuzz && cargo xtask fuzz $(WHAT) $(SECONDS) $(if $(JOBS),-j$(JOBS))
 gen: setup      ; @cargo xtask gen proto && cargo xtask gen kinds
 clean:          ; @cargo clean

@@ -16,9 +16,7 @@ fuzz_target!(|input: (u8, &[u8])| {
     hostile::journal(&text);
     hostile::cached(bytes);
     drop(Owner::parse(&text));
-    let shared = std::path::Path::new("/dev/shm");
-    let base = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
-    let folder = tempfile::tempdir_in(base).expect("a temporary directory");
+    let folder = podwire_fuzz::folder();
     let subnet = "10.1.0.0/28".parse().expect("a subnet");
     let sets = [RangeSet(vec![Range::new(subnet, None, None, None).expect("a range")])];
     let owner = |name: &str| Owner { container: name.to_owned(), ifname: "eth0".to_owned() };

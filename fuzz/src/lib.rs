@@ -16,6 +16,25 @@ pub fn seed(number: usize, bytes: &[u8]) {
         .expect("the folder of seeds can be written");
 }
 
+/// An empty folder, in memory where there is such a place: durability is not what is tried.
+pub fn folder() -> tempfile::TempDir {
+    let shared = std::path::Path::new("/dev/shm");
+    let base = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
+    tempfile::tempdir_in(base).expect("a temporary directory")
+}
+
+/// Keeps several inputs to begin with.
+pub fn seeds<T: AsRef<[u8]>>(all: &[T]) {
+    for (number, bytes) in all.iter().enumerate() {
+        seed(number, bytes.as_ref());
+    }
+}
+
+/// What chooses the variant `number` of `count` at the start of an input that is an enum.
+pub fn variant(number: u64, count: u64) -> [u8; 4] {
+    u32::try_from((number << 32).div_ceil(count)).expect("one of them").to_le_bytes()
+}
+
 /// Keeps one input per kind, with the byte in front that chooses the kind.
 pub fn seed_kinds(shift: u32, make: impl Fn(&'static Kind) -> Vec<u8>) {
     for (number, kind) in kinds().iter().enumerate() {

@@ -23,7 +23,7 @@ mod vm;
 
 use std::{path::PathBuf, process::ExitCode};
 
-const USAGE: &str = "usage: cargo xtask gen proto | gen kinds | tidy | test | demo | bench | fuzz [TARGET...] [SECONDS] | interop [smoke] | takeover [COMMIT] | matrix [all|CELL] | peers [NAME...|smoke] | vm [debug] [hostile] [KERNEL...] [TEST...]";
+const USAGE: &str = "usage: cargo xtask gen proto | gen kinds | tidy | test | demo | bench | fuzz [TARGET...] [SECONDS] [-jJOBS] | interop [smoke] | takeover [COMMIT] | matrix [all|CELL] | peers [NAME...|smoke] | vm [debug] [hostile] [KERNEL...] [TEST...]";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
