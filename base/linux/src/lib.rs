@@ -9,6 +9,8 @@ pub mod beneath;
 pub mod boot;
 pub mod boot_journal;
 pub mod cgroup;
+#[doc(hidden)]
+pub mod hostile;
 pub mod kernel;
 pub mod memory;
 pub mod mount;

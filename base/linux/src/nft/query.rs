@@ -51,7 +51,18 @@ fn comment_in(userdata: Option<&[u8]>) -> Option<String> {
     None
 }
 
-fn elements_in(reply: &Reply) -> Vec<FoundElement> {
+/// The rule in a reply, and the table it is in.
+pub(crate) fn rule_in(reply: &Reply) -> Option<(String, FoundRule)> {
+    let attrs = reply.attrs(NFGEN);
+    let found = FoundRule {
+        handle: attrs.be64(NFTA_RULE_HANDLE)?,
+        chain: attrs.str(NFTA_RULE_CHAIN)?,
+        comment: comment_in(attrs.find(NFTA_RULE_USERDATA)),
+    };
+    Some((attrs.str(NFTA_RULE_TABLE)?, found))
+}
+
+pub(crate) fn elements_in(reply: &Reply) -> Vec<FoundElement> {
     let Some(list) = reply.attrs(NFGEN).nested(NFTA_SET_ELEM_LIST_ELEMENTS) else { return Vec::new() };
     let value =
         |attrs: Attrs<'_>, kind| attrs.nested(kind).and_then(|v| v.find(NFTA_DATA_VALUE)).map(<[u8]>::to_vec);
@@ -98,16 +109,9 @@ impl Socket {
         }))?;
         Ok(replies
             .iter()
-            .filter_map(|reply| {
-                let attrs = reply.attrs(NFGEN);
-                let found = FoundRule {
-                    handle: attrs.be64(NFTA_RULE_HANDLE)?,
-                    chain: attrs.str(NFTA_RULE_CHAIN)?,
-                    comment: comment_in(attrs.find(NFTA_RULE_USERDATA)),
-                };
-                (attrs.str(NFTA_RULE_TABLE)? == table.name && chain.is_none_or(|chain| chain == found.chain))
-                    .then_some(found)
-            })
+            .filter_map(rule_in)
+            .filter(|(home, found)| *home == table.name && chain.is_none_or(|chain| chain == found.chain))
+            .map(|(_, found)| found)
             .collect())
     }
 

@@ -50,7 +50,7 @@ pub struct Address {
 }
 
 impl Address {
-    fn parse(reply: &Reply) -> Option<Address> {
+    pub(crate) fn parse(reply: &Reply) -> Option<Address> {
         let header = reply.body.get(..IFADDR)?;
         let attrs = reply.attrs(IFADDR);
         // On a point-to-point link IFA_ADDRESS is the other side, IFA_LOCAL is ours.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::addr::family;
 use super::link::Mac;
-use super::socket::{Error, Socket};
+use super::socket::{Error, Reply, Socket};
 use super::wire::{Batch, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE};
 
 const RTM_NEWNEIGH: u16 = 28;
@@ -34,6 +34,18 @@ fn ndmsg(family: u8, link: u32, state: u16) -> [u8; NDMSG] {
     header
 }
 
+impl Neighbour {
+    pub(crate) fn parse(reply: &Reply) -> Option<Neighbour> {
+        let header = reply.body.get(..NDMSG)?;
+        let attrs = reply.attrs(NDMSG);
+        Some(Neighbour {
+            link: u32::from_ne_bytes([header[4], header[5], header[6], header[7]]),
+            ip: attrs.ip(NDA_DST)?,
+            mac: Mac(<[u8; 6]>::try_from(attrs.find(NDA_LLADDR)?).ok()?),
+        })
+    }
+}
+
 impl Batch {
     /// Adds or replaces a permanent neighbour.
     pub fn set_neighbour(&mut self, neighbour: &Neighbour) {
@@ -60,18 +72,6 @@ impl Socket {
                 m.put(&ndmsg(0, 0, 0));
             });
         })?;
-        Ok(replies
-            .iter()
-            .filter_map(|reply| {
-                let header = reply.body.get(..NDMSG)?;
-                let attrs = reply.attrs(NDMSG);
-                Some(Neighbour {
-                    link: u32::from_ne_bytes([header[4], header[5], header[6], header[7]]),
-                    ip: attrs.ip(NDA_DST)?,
-                    mac: Mac(<[u8; 6]>::try_from(attrs.find(NDA_LLADDR)?).ok()?),
-                })
-            })
-            .filter(|found| found.link == link)
-            .collect())
+        Ok(replies.iter().filter_map(Neighbour::parse).filter(|found| found.link == link).collect())
     }
 }

@@ -117,7 +117,7 @@ impl Route {
         }
     }
 
-    fn parse(reply: &Reply) -> Option<Route> {
+    pub(crate) fn parse(reply: &Reply) -> Option<Route> {
         let header = reply.body.get(..RTMSG)?;
         if header[7] != TYPE_UNICAST {
             return None;

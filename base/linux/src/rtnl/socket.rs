@@ -285,7 +285,13 @@ fn set_option(fd: &OwnedFd, option: libc::c_int) -> Result<(), Errno> {
     }
 }
 
-fn read_answers(mut bytes: &[u8], base: u32, batch: &Batch, open: &mut [bool], outcome: &mut Outcome) {
+pub(crate) fn read_answers(
+    mut bytes: &[u8],
+    base: u32,
+    batch: &Batch,
+    open: &mut [bool],
+    outcome: &mut Outcome,
+) {
     while let Some(header) = bytes.get(..HEADER) {
         let word =
             |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);

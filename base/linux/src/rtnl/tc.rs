@@ -1,6 +1,6 @@
 //! Traffic control: token buckets, and what comes in by one link sent out by another.
 
-use super::socket::{Error, Socket};
+use super::socket::{Error, Reply, Socket};
 use super::wire::{Batch, Message, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 
 const RTM_NEWQDISC: u16 = 36;
@@ -148,6 +148,23 @@ impl Batch {
     }
 }
 
+/// The discipline in a reply, if it is one of this link.
+pub(crate) fn parse(reply: &Reply, link: u32) -> Option<Qdisc> {
+    let header = reply.body.get(..TCMSG).filter(|header| header[4..8] == link.to_ne_bytes())?;
+    let attrs = reply.attrs(TCMSG);
+    let tbf = attrs.nested(TCA_OPTIONS).and_then(|options| {
+        let rate64 =
+            options.find(TCA_TBF_RATE64).and_then(|rate| Some(u64::from_ne_bytes(rate.try_into().ok()?)));
+        Tbf::parse(options.find(TCA_TBF_PARMS)?, rate64)
+    });
+    let kind = attrs.str(TCA_KIND).unwrap_or_default();
+    Some(Qdisc {
+        handle: u32::from_ne_bytes([header[8], header[9], header[10], header[11]]),
+        tbf: if kind == "tbf" { tbf } else { None },
+        kind,
+    })
+}
+
 impl Socket {
     /// The disciplines of one link.
     pub fn qdiscs(&mut self, link: u32) -> Result<Vec<Qdisc>, Error> {
@@ -156,27 +173,7 @@ impl Socket {
                 m.put(&tcmsg(link, 0, 0, 0));
             });
         })?;
-        let mut found = Vec::new();
-        for reply in &replies {
-            let Some(header) = reply.body.get(..TCMSG) else { continue };
-            if header[4..8] != link.to_ne_bytes() {
-                continue;
-            }
-            let attrs = reply.attrs(TCMSG);
-            let tbf = attrs.nested(TCA_OPTIONS).and_then(|options| {
-                let rate64 = options
-                    .find(TCA_TBF_RATE64)
-                    .and_then(|rate| Some(u64::from_ne_bytes(rate.try_into().ok()?)));
-                Tbf::parse(options.find(TCA_TBF_PARMS)?, rate64)
-            });
-            let kind = attrs.str(TCA_KIND).unwrap_or_default();
-            found.push(Qdisc {
-                handle: u32::from_ne_bytes([header[8], header[9], header[10], header[11]]),
-                tbf: if kind == "tbf" { tbf } else { None },
-                kind,
-            });
-        }
-        Ok(found)
+        Ok(replies.iter().filter_map(|reply| parse(reply, link)).collect())
     }
 
     /// Whether the ingress discipline of a link has a filter.
