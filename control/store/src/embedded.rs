@@ -5,6 +5,7 @@
 //! retained history it is told so. It does not replicate: one process has one directory.
 
 mod files;
+pub mod hostile;
 mod index;
 mod log;
 mod plan;

@@ -7,6 +7,8 @@ mod embedded;
 mod error;
 mod store;
 
+#[doc(hidden)]
+pub use embedded::hostile;
 pub use embedded::{Embedded, EmbeddedConfig};
 pub use error::StoreError;
 pub use store::{Event, EventKind, Guard, KeyValue, Listing, Op, Outcome, Revision, Store, WatchStream};

@@ -156,12 +156,31 @@ pub(crate) fn encode_frame(changes: &[Change], offset: u64, out: &mut Vec<u8>) {
     for change in changes {
         change.encode(out);
     }
+    seal_frame(offset, out);
+}
+
+/// Fills in the header of the frame in `out`, whose body is behind the room for it.
+fn seal_frame(offset: u64, out: &mut [u8]) {
     let body_len = len32(out.len() - FRAME_HEADER_LEN);
     out[..4].copy_from_slice(&FRAME_MAGIC);
     out[4..8].copy_from_slice(&body_len.to_le_bytes());
     out[8..16].copy_from_slice(&offset.to_le_bytes());
     let crc = frame_crc(out);
     out[16..20].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// A frame with any body, for `hostile`.
+pub(super) fn frame_of(body: &[u8], offset: u64) -> Vec<u8> {
+    let mut out = [&[0; FRAME_HEADER_LEN], body].concat();
+    seal_frame(offset, &mut out);
+    out
+}
+
+/// The body of a frame with these changes, for `hostile`.
+pub(super) fn body_of(changes: &[Change]) -> Vec<u8> {
+    let mut out = Vec::new();
+    changes.iter().for_each(|change| change.encode(&mut out));
+    out
 }
 
 /// Reads the frame at `offset` of `file`; `None` if there is no whole, sound frame.
