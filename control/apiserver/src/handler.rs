@@ -18,7 +18,7 @@ pub(crate) mod tokens;
 pub(crate) mod unenforced;
 pub(crate) mod update;
 pub(crate) mod watch;
-mod websocket;
+pub(crate) mod websocket;
 
 use std::sync::Arc;
 

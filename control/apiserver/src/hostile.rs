@@ -1,11 +1,15 @@
-//! The parsers of a request line and of its headers fed with any text, for fuzzing and for tests.
+//! The parsers of a request line, of its headers and of tokens fed with any text, for fuzzing and for tests.
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
+use serde_json::Value;
 
-use crate::handler::page;
+use crate::authn;
+use crate::handler::{page, websocket};
 use crate::negotiate;
 use crate::query::Query;
 use crate::request::RequestInfo;
+use crate::token::Tokens;
 
 /// Reads a method, a path with its query and the value of `Accept` and `Content-Type` as the server does; whether they
 /// name a resource. Must never panic.
@@ -29,6 +33,44 @@ pub fn request(method: &str, target: &str, media: &str) -> bool {
         negotiate::body_encoding(&headers),
     ));
     info.resource.is_some()
+}
+
+/// Who signs tokens, and checks them.
+pub struct Signer(Tokens);
+
+impl Signer {
+    /// Signs with a key of its own.
+    pub fn fresh() -> Signer {
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)
+            .expect("the system gives randomness");
+        Signer(Tokens::new(&key.serialize_pem(), "https://fuzz".to_owned(), None).expect("a fresh key"))
+    }
+
+    /// A token with these claims.
+    pub fn sign(&self, claims: &Value) -> String {
+        self.0.sign(claims)
+    }
+
+    /// The claims of a token that is believed at `now`. Must never panic.
+    pub fn verify(&self, token: &str, now: i64) -> Option<Value> {
+        self.0.verify(token, now).ok()
+    }
+}
+
+/// The user and the groups in a client's certificate. Must never panic.
+pub fn certificate(der: &[u8]) -> Option<(String, Vec<String>)> {
+    let identity = authn::from_certificate(der)?;
+    Some((identity.user, identity.groups))
+}
+
+/// Agrees on a WebSocket with a client that sends these headers; the answer's headers, and `data` as one message of it.
+/// Must never panic.
+pub fn log_socket(headers: &HeaderMap, data: &[u8]) -> Option<(HeaderMap, Bytes)> {
+    if !websocket::is_asked(headers) {
+        return None;
+    }
+    let agreed = websocket::agree(headers)?;
+    Some((agreed.response.headers().clone(), agreed.message(data)))
 }
 
 #[cfg(test)]

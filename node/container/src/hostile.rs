@@ -1,4 +1,4 @@
-//! Every decoder of the socket fed with any bytes, for fuzzing and for tests.
+//! Every decoder of the socket, the journal and the compiler of filters fed with any bytes, for fuzzing and for tests.
 
 use std::path::Path;
 
@@ -27,6 +27,22 @@ pub fn decode(bytes: &[u8]) -> usize {
         understood += usize::from(argument(&request));
     }
     understood
+}
+
+/// Reads the journal in `state_dir` as a supervisor does that starts; the ids in it. Must never panic.
+pub fn journal(state_dir: &Path, boot: &str) -> std::io::Result<Vec<String>> {
+    crate::supervisor::journalled(state_dir, boot)
+}
+
+/// Compiles the JSON of a profile, if it is one; the program. Must never panic.
+pub fn filter(json: &[u8]) -> Option<Vec<u64>> {
+    let profile = serde_json::from_slice(json).ok()?;
+    Some(crate::seccomp::compile(&profile).ok()?.program.to_vec())
+}
+
+/// The number of a system call on x86-64.
+pub fn system_call(name: &str) -> Option<u32> {
+    crate::seccomp::number(name)
 }
 
 fn argument(request: &RawRequest) -> bool {

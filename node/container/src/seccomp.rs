@@ -17,6 +17,11 @@ pub use profile::default_profile;
 
 use crate::plan::FilterPlan;
 
+/// The number of a call on x86-64.
+pub(crate) fn number(name: &str) -> Option<u32> {
+    syscalls::numbers(name)?[0]
+}
+
 /// Filters compiled so far. A node uses a handful of profiles.
 #[derive(Debug, Default)]
 pub struct Cache {

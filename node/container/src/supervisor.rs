@@ -33,6 +33,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 pub(crate) use foreign::ForeignPlan;
+pub(crate) use journal::ids as journalled;
 pub(crate) use notes::note;
 use server::Server;
 

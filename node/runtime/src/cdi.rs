@@ -163,6 +163,14 @@ fn load<P: AsRef<Path>>(folders: &[P]) -> BTreeMap<String, Known> {
     known
 }
 
+/// The names of the devices in `folder` whose nodes say all of themselves, for `hostile`.
+pub(crate) fn self_contained(folder: &Path) -> Vec<String> {
+    let whole = |edits: &Edits| edits.device_nodes.iter().all(is_whole);
+    let known = load(&[folder]);
+    let wanted = known.into_iter().filter(|(_, device)| whole(&device.shared) && whole(&device.own));
+    wanted.map(|(name, _)| name).collect()
+}
+
 fn edit(spec: &mut Spec, names: &[String], known: &BTreeMap<String, Known>) -> Result<(), CdiError> {
     let mut seen = BTreeSet::new();
     for name in names {
@@ -254,11 +262,15 @@ fn add_hooks(spec: &mut Spec, name: &str, wishes: &[CdiHook]) -> Result<(), CdiE
     Ok(())
 }
 
+/// Whether the node's own device need not be looked at.
+fn is_whole(wish: &Node) -> bool {
+    matches!(wish.r#type.as_str(), "b" | "c" | "u") && wish.major > 0
+}
+
 /// The nodes of one wish with their rules. What the file does not say is taken from the node's own device.
 fn node(wish: &Node, user: (u32, u32)) -> Result<Vec<(LinuxDevice, LinuxDeviceCgroup)>, CdiError> {
     let host_path = if wish.host_path.is_empty() { &wish.path } else { &wish.host_path };
-    let whole = matches!(wish.r#type.as_str(), "b" | "c" | "u") && wish.major > 0;
-    let found = if whole {
+    let found = if is_whole(wish) {
         vec![ResolvedDevice {
             path: PathBuf::from(&wish.path),
             block: wish.r#type == "b",

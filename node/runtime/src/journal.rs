@@ -182,6 +182,14 @@ impl Journal {
         Ok(Opened { journal: Journal { inner: Mutex::new(inner) }, contents, stale: found.stale })
     }
 
+    /// Checks the sums that decide when the file is rewritten, for `hostile`.
+    pub(crate) fn check(&self) {
+        let inner = self.inner();
+        let live: u64 = inner.live.frames().map(Frame::size).sum();
+        assert_eq!(inner.live.bytes, live, "the running sum is right");
+        assert!(inner.live.bytes <= inner.file.size(), "what is live is in the file");
+    }
+
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().expect("no panic while holding the journal")
     }

@@ -20,6 +20,8 @@ mod fdio;
 mod foreign;
 mod hooks;
 mod host;
+#[doc(hidden)]
+pub mod hostile;
 mod image_service;
 mod image_volume;
 mod info;

@@ -7,6 +7,8 @@
 //! Tasks: one per connection, in the server's tracker; each ends with its connection or at shutdown.
 
 mod forward;
+#[doc(hidden)]
+pub mod hostile;
 mod negotiate;
 mod session;
 pub mod spdy;

@@ -20,7 +20,7 @@ const BINARY: u8 = 0x82;
 const CLOSE: &[u8] = &[0x88, 2, 0x03, 0xe8];
 
 /// Whether a client asks for a WebSocket.
-pub(super) fn is_asked(headers: &HeaderMap) -> bool {
+pub(crate) fn is_asked(headers: &HeaderMap) -> bool {
     let has = |name: header::HeaderName, word: &str| {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|text| text.split(',')).any(|part| part.trim().eq_ignore_ascii_case(word))
@@ -36,14 +36,14 @@ enum Form {
 }
 
 /// An agreed WebSocket.
-pub(super) struct Agreed {
+pub(crate) struct Agreed {
     form: Form,
     /// The answer that turns the connection into one.
-    pub(super) response: Response,
+    pub(crate) response: Response,
 }
 
 /// Agrees on a protocol; none if the client asks only for those we do not have, or asks wrongly.
-pub(super) fn agree(headers: &HeaderMap) -> Option<Agreed> {
+pub(crate) fn agree(headers: &HeaderMap) -> Option<Agreed> {
     let key = headers.get(header::SEC_WEBSOCKET_KEY)?.to_str().ok()?;
     let asked =
         headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
@@ -74,6 +74,11 @@ fn accept(key: &str) -> String {
 }
 
 impl Agreed {
+    /// One message with these bytes.
+    pub(crate) fn message(&self, data: &[u8]) -> Bytes {
+        frame(self.form, data)
+    }
+
     /// Carries `source` to the client until either ends.
     pub(super) fn carry<S: AsyncRead + AsyncWrite + Send + Unpin>(
         &self,

@@ -175,6 +175,11 @@ fn old_records(path: &Path, boot: &str) -> io::Result<Option<Vec<Record>>> {
     Ok(Some(if is_ours { replay_lines(&text).into_values().collect() } else { Vec::new() }))
 }
 
+/// The ids in the journal of `state_dir`, for `hostile`.
+pub(crate) fn ids(state_dir: &Path, boot: &str) -> io::Result<Vec<String>> {
+    Ok(Journal::open_of(state_dir, boot)?.1.into_iter().map(|record| record.id).collect())
+}
+
 fn frame(line: &Line) -> io::Result<Frame> {
     Frame::of(&serde_json::to_vec(line)?)
 }

@@ -51,7 +51,7 @@ struct WireSize {
 }
 
 /// What a client may send of a size before it is complete; a whole one takes some thirty bytes.
-const LONGEST_SIZE: usize = 1024;
+pub(super) const LONGEST_SIZE: usize = 1024;
 
 /// Terminal sizes as a client sends them: one JSON object after the other, cut anywhere.
 #[derive(Default)]
@@ -60,6 +60,11 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
+    /// How many bytes wait for their end.
+    pub(super) fn kept(&self) -> usize {
+        self.rest.len()
+    }
+
     /// The sizes that are complete with `bytes`. What makes no sense, or never ends, is forgotten.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<TerminalSize> {
         self.rest.extend_from_slice(bytes);

@@ -145,7 +145,7 @@ pub(super) async fn close<S: AsyncRead + AsyncWrite + Unpin>(sink: &mut SplitSin
     sink.send(Message::Close(Some(frame))).await.ok();
 }
 
-async fn read<S: AsyncRead + AsyncWrite + Unpin>(
+pub(super) async fn read<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: SplitStream<Socket<S>>,
     from: mpsc::Sender<FromClient>,
 ) {
