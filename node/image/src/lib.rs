@@ -10,6 +10,8 @@ mod compress;
 mod digest;
 mod durable;
 mod error;
+#[doc(hidden)]
+pub mod hostile;
 mod index;
 mod layer;
 mod layout;

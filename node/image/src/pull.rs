@@ -25,7 +25,11 @@ use crate::record::Image;
 use crate::reference::Reference;
 use crate::store::ImageStore;
 
+pub(crate) use auth::has_credentials;
 pub use auth::{Auth, Challenge, parse_challenges};
+pub(crate) use hosts::places;
+
+pub use hosts::Place;
 
 /// How registries are reached.
 #[derive(Clone, Debug)]

@@ -18,6 +18,8 @@ pub mod events;
 mod evict;
 mod files;
 mod hooks;
+#[doc(hidden)]
+pub mod hostile;
 mod images;
 mod inbox;
 mod labels;

@@ -17,6 +17,7 @@ use crate::{
     observed, spec,
 };
 use check::Answer;
+pub(crate) use grpc::status as health_status;
 
 /// Which probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -23,6 +23,7 @@ use crate::{
     runtime::CallError,
 };
 use auth::{Gate, User};
+pub(crate) use logs::picked;
 
 /// Longest a client may take to shake hands.
 const HANDSHAKE: Duration = Duration::from_secs(10);

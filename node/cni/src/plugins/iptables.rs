@@ -54,8 +54,7 @@ impl Iptables {
     pub fn save(&self, table: &str) -> Result<Saved, CniError> {
         let mut command = Command::new(&self.save);
         command.args(["-t", table]);
-        let text = run(command, "iptables-save", "")?;
-        Ok(Saved { table: table.to_owned(), lines: text.lines().map(str::to_owned).collect() })
+        Ok(Saved::parse(table, &run(command, "iptables-save", "")?))
     }
 
     /// Whether the kernel has a table; no program is run to know.
@@ -123,6 +122,11 @@ pub struct Saved {
 }
 
 impl Saved {
+    /// What the tool printed of a table.
+    pub fn parse(table: &str, text: &str) -> Saved {
+        Saved { table: table.to_owned(), lines: text.lines().map(str::to_owned).collect() }
+    }
+
     /// Whether a chain exists.
     pub fn has_chain(&self, chain: &str) -> bool {
         let start = format!(":{chain} ");
@@ -221,7 +225,8 @@ impl Script {
         self.lines.push(format!("{verb} {chain} {}", quoted.join(" ")));
     }
 
-    fn text(&self) -> String {
+    /// As the tool reads it.
+    pub fn text(&self) -> String {
         format!("*{}\n{}\nCOMMIT\n", self.table, self.lines.join("\n"))
     }
 }
@@ -240,7 +245,7 @@ mod tests {
 
     fn saved() -> Saved {
         let text = "*nat\n:PREROUTING ACCEPT [0:0]\n:CNI-a - [0:0]\n:CNI-ab - [0:0]\n-A PREROUTING -s 10.0.0.2/32 -m comment --comment \"name: x\" -j CNI-a\n-A PREROUTING -j CNI-ab\n-A CNI-a -j MASQUERADE\nCOMMIT";
-        Saved { table: "nat".into(), lines: text.lines().map(str::to_owned).collect() }
+        Saved::parse("nat", text)
     }
 
     #[test]

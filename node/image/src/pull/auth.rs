@@ -112,6 +112,12 @@ struct DockerAuth {
     registrytoken: String,
 }
 
+/// Whether docker's file has something to show to `host`, for `hostile`.
+pub(crate) fn has_credentials(bytes: &[u8], host: &str) -> bool {
+    let found = from_docker(bytes, host).map(|auth| auth.for_host(host));
+    found.is_some_and(|shown| shown.is_ok_and(|shown| shown != Credentials::Anonymous))
+}
+
 fn from_docker(bytes: &[u8], host: &str) -> Option<Auth> {
     let config: DockerConfig = serde_json::from_slice(bytes).ok()?;
     let found = config.auths.into_iter().find(|(name, _)| bare_host(name) == bare_host(host))?.1;

@@ -45,6 +45,27 @@ pub(super) fn endpoints(config: &RegistryConfig, host: &str) -> Result<Vec<Endpo
     Ok(found)
 }
 
+/// An endpoint as text, for `hostile`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Scheme, authority and where the API starts.
+    pub url: String,
+    /// Authorities to trust.
+    pub ca_files: Vec<PathBuf>,
+    /// Headers to send.
+    pub headers: Vec<(String, String)>,
+}
+
+/// The endpoints as text, for `hostile`.
+pub(crate) fn places(config: &RegistryConfig, host: &str) -> Result<Vec<Place>, PullError> {
+    let place = |one: Endpoint| Place {
+        url: format!("{}://{}{}", one.scheme, one.authority, one.prefix),
+        ca_files: one.ca_files,
+        headers: one.headers,
+    };
+    Ok(endpoints(config, host)?.into_iter().map(place).collect())
+}
+
 /// The registry itself; an insecure one is tried with TLS and then without.
 fn own(config: &RegistryConfig, host: &str) -> Result<Vec<Endpoint>, PullError> {
     let real = if host == "docker.io" { "registry-1.docker.io" } else { host };

@@ -84,6 +84,11 @@ fn varint(out: &mut BytesMut, mut value: u64) {
     out.put_u8(value as u8);
 }
 
+/// The status in any bytes, for `hostile`.
+pub(crate) fn status(body: &[u8]) -> u64 {
+    read(Bytes::copy_from_slice(body))
+}
+
 /// The status in a framed HealthCheckResponse: field 1, a varint; absent means 0.
 fn read(mut body: Bytes) -> u64 {
     if body.len() < 7 {

@@ -353,6 +353,17 @@ impl Picker {
     }
 }
 
+/// What is told of a log that comes in these pieces, for `hostile`.
+pub(crate) fn picked(pieces: &[&[u8]], timestamps: bool, limit: Option<u64>) -> Vec<u8> {
+    let mut picker = Picker::new(Options { timestamps, limit, ..Options::default() });
+    let mut out = Vec::new();
+    for piece in pieces.iter().copied().chain([&b"\n"[..]]) {
+        out.extend_from_slice(&picker.take(piece));
+        assert!(picker.rest.len() <= LINE_LIMIT, "no more is kept of a line than a runtime would write");
+    }
+    out
+}
+
 /// Where the last `lines` lines of a file begin.
 fn tail_offset(file: &mut File, lines: u64) -> io::Result<u64> {
     let end = file.metadata()?.len();

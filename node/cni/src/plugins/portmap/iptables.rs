@@ -136,18 +136,22 @@ pub fn del(conf: &Conf) -> Result<(), CniError> {
 pub fn gc(conf: &Conf, keep: &[(String, String)]) -> Result<(), CniError> {
     let kept: Vec<String> =
         keep.iter().map(|(id, _)| names::chain_name("CNI-DN-", &conf.network, id)).collect();
-    let ours = format!("dnat name: \\\"{}\\\" id:", conf.network);
     for tool in [false, true].into_iter().filter_map(Iptables::find) {
         let Some(saved) = tool.save_if_present("nat")? else { continue };
-        let stale: Vec<String> = saved
-            .rules(DNAT)
-            .filter(|rule| rule.contains(&ours))
-            .filter_map(|rule| rule.rsplit("-j ").next().map(|name| name.trim().to_owned()))
-            .filter(|name| name.starts_with("CNI-DN-") && !kept.contains(name))
-            .collect();
-        tool.restore(&saved.removal(&stale))?;
+        tool.restore(&saved.removal(&stale(&saved, &conf.network, &kept)))?;
     }
     Ok(())
+}
+
+/// The chains of a network's containers that are not kept.
+pub fn stale(saved: &Saved, network: &str, kept: &[String]) -> Vec<String> {
+    let ours = format!("dnat name: \\\"{network}\\\" id:");
+    saved
+        .rules(DNAT)
+        .filter(|rule| rule.contains(&ours))
+        .filter_map(|rule| rule.rsplit("-j ").next().map(|name| name.trim().to_owned()))
+        .filter(|name| name.starts_with("CNI-DN-") && !kept.contains(name))
+        .collect()
 }
 
 /// Whether the rules of every mapping are there.
