@@ -39,3 +39,25 @@ fn object(reply: &Reply) {
     }
     drop(nft::query::rule_in(reply));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: u16, seq: u32, body: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(16 + body.len()).unwrap().to_ne_bytes();
+        let (kind, flags) = (kind.to_ne_bytes(), [0; 2]);
+        [&length[..], &kind, &flags, &seq.to_ne_bytes(), &[0; 4], body].concat()
+    }
+
+    #[test]
+    fn an_error_that_is_none_is_a_refusal_all_the_same() {
+        for code in [i32::MIN, -4096, 1, i32::MAX] {
+            let outcome = answers(&[&message(2, BASE, &code.to_ne_bytes())]);
+            assert_eq!(outcome.refusals.len(), 1, "{code}");
+            assert_eq!(outcome.refusals[0].errno, rustix::io::Errno::PROTO, "{code}");
+        }
+        let outcome = answers(&[&message(2, BASE, &(-17_i32).to_ne_bytes())]);
+        assert_eq!(outcome.refusals[0].errno, rustix::io::Errno::EXIST);
+    }
+}

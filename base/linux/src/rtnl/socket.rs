@@ -314,7 +314,7 @@ pub(crate) fn read_answers(
                     outcome.refusals.push(Refusal {
                         index,
                         attempt: batch.marks[index].attempt,
-                        errno: Errno::from_raw_os_error(-code),
+                        errno: refused(code),
                         text: if kind == NLMSG_ERROR { words(body, flags) } else { None },
                     });
                 }
@@ -322,6 +322,12 @@ pub(crate) fn read_answers(
             _ => outcome.replies.push(Reply { index, kind, body: body.to_vec() }),
         }
     }
+}
+
+/// The error number of an answer. A code that is none, which the kernel never sends, is a refusal all the same.
+fn refused(code: i32) -> Errno {
+    let number = code.checked_neg().filter(|number| (1..4096).contains(number));
+    number.map_or(Errno::PROTO, Errno::from_raw_os_error)
 }
 
 /// The extended acknowledgement's sentence, behind the echoed request.
