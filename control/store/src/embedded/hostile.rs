@@ -106,4 +106,30 @@ mod tests {
         let keys = [("/a", b"3"), ("/b", b"2")].map(|(key, value)| (key.to_owned(), value.to_vec()));
         assert_eq!(restored, Restored { revision: 7, keys: keys.into() });
     }
+
+    #[test]
+    fn a_synced_frame_that_is_not_understood_is_not_cut_off() {
+        let dir = tempfile::tempdir().unwrap();
+        write_log(dir.path(), 1, 0, &[put(1, "/a", b"1"), b"of a later version".to_vec()]).unwrap();
+        let before = std::fs::read(segment_path(dir.path(), 1)).unwrap();
+        assert!(matches!(restore(dir.path()), Err(StoreError::Corrupt { .. })));
+        assert_eq!(std::fs::read(segment_path(dir.path(), 1)).unwrap(), before);
+    }
+
+    #[test]
+    fn revisions_that_cannot_be_are_refused_wherever_they_are() {
+        let (dir, most) = (tempfile::tempdir().unwrap(), u64::MAX);
+        let is_refused = || matches!(restore(dir.path()), Err(StoreError::Corrupt { .. }));
+        for (last, bodies) in [(0, vec![put(most, "/a", b"1")]), (most, Vec::new())] {
+            write_log(dir.path(), 1, last, &bodies).unwrap();
+            assert!(is_refused());
+        }
+        write_log(dir.path(), 1, 0, &[]).unwrap();
+        for (revision, bodies) in
+            [(0, vec![put(most, "/a", b"1"), end(0, 1)]), (0, vec![end(most, 0)]), (most, vec![end(0, 0)])]
+        {
+            write_snapshot(dir.path(), 1, revision, &bodies).unwrap();
+            assert!(is_refused());
+        }
+    }
 }

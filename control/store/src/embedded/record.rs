@@ -27,6 +27,9 @@ pub(crate) const HEADER_LEN: usize = 32;
 /// Largest key and value together that one change may carry.
 pub(crate) const MAX_CHANGE: usize = 16 << 20;
 
+/// The largest revision there can be: clients know them as signed numbers.
+pub(crate) const MAX_REVISION: Revision = i64::MAX as Revision;
+
 const FRAME_MAGIC: [u8; 4] = *b"pwfr";
 const FRAME_HEADER_LEN: usize = 20;
 const CHANGE_HEADER_LEN: usize = 33;
@@ -193,6 +196,11 @@ pub(crate) fn decode_frame(file: &[u8], offset: usize) -> Option<(Vec<Change>, u
         at += used;
     }
     Some((changes, offset + frame.len()))
+}
+
+/// Whether a sound frame lies at `offset`, understood or not: then it had been synced.
+pub(crate) fn is_sound(file: &[u8], offset: usize) -> bool {
+    sound_frame(file, offset).is_some()
 }
 
 /// Whether any sound frame begins behind `offset`: then the bytes at `offset` had been synced once.

@@ -10,7 +10,8 @@ use super::files::{self, segment_path};
 use super::index::Index;
 use super::log::Log;
 use super::record::{
-    Change, HEADER_LEN, Header, HeaderFault, LOG_MAGIC, Tag, VERSION, decode_frame, sound_frame_behind,
+    Change, HEADER_LEN, Header, HeaderFault, LOG_MAGIC, MAX_REVISION, Tag, VERSION, decode_frame, is_sound,
+    sound_frame_behind,
 };
 use super::snapshot;
 use crate::{Revision, StoreError};
@@ -136,6 +137,9 @@ fn read_segment(dir: &Path, segment: u64, last: &mut Option<Revision>) -> Result
     if header.segment != segment {
         return Err(StoreError::corrupt(path, 12, "the header names another segment than the file"));
     }
+    if header.revision > MAX_REVISION {
+        return Err(StoreError::corrupt(path, 20, "there is no such revision"));
+    }
     if last.is_some_and(|last| last != header.revision) {
         let reason = format!("it follows revision {}, the one before ends elsewhere", header.revision);
         return Err(StoreError::corrupt(path, 20, reason));
@@ -146,6 +150,9 @@ fn read_segment(dir: &Path, segment: u64, last: &mut Option<Revision>) -> Result
             // Room that was made and not used yet: nothing was ever written there.
             if file[offset..].iter().all(|byte| *byte == 0) {
                 break;
+            }
+            if is_sound(&file, offset) {
+                return Err(StoreError::corrupt(path, offset as u64, "a sound frame that is not understood"));
             }
             if sound_frame_behind(&file, offset) {
                 return Err(StoreError::corrupt(
@@ -160,6 +167,9 @@ fn read_segment(dir: &Path, segment: u64, last: &mut Option<Revision>) -> Result
         for change in &frame {
             if change.revision <= reached {
                 return Err(StoreError::corrupt(path, offset as u64, "revisions do not grow"));
+            }
+            if change.revision > MAX_REVISION {
+                return Err(StoreError::corrupt(path, offset as u64, "there is no such revision"));
             }
             reached = change.revision;
         }

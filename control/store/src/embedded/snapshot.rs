@@ -11,7 +11,8 @@ use super::Shared;
 use super::files::{self, Draft, snapshot_path};
 use super::index::Index;
 use super::record::{
-    Change, HEADER_LEN, Header, HeaderFault, SNAPSHOT_MAGIC, Tag, VERSION, decode_frame, encode_frame,
+    Change, HEADER_LEN, Header, HeaderFault, MAX_REVISION, SNAPSHOT_MAGIC, Tag, VERSION, decode_frame,
+    encode_frame,
 };
 use crate::{Revision, StoreError};
 
@@ -113,12 +114,18 @@ pub(crate) fn load(dir: &Path, segment: u64, index: &mut Index) -> Result<Revisi
     if header.segment != segment {
         return Err(StoreError::corrupt(path, 12, "the header names another segment than the file"));
     }
+    if header.revision > MAX_REVISION {
+        return Err(StoreError::corrupt(path, 20, "there is no such revision"));
+    }
     let (mut offset, mut count) = (HEADER_LEN, 0);
     loop {
         let Some((changes, end)) = decode_frame(&file, offset) else {
             return Err(StoreError::corrupt(path, offset as u64, "no sound frame"));
         };
         for change in &changes {
+            if change.revision > MAX_REVISION {
+                return Err(StoreError::corrupt(path, offset as u64, "there is no such revision"));
+            }
             if change.tag == Tag::End {
                 if change.create_revision != count || end != file.len() {
                     return Err(StoreError::corrupt(path, offset as u64, "the end comes too early"));
