@@ -8,6 +8,6 @@ pub fn log(pieces: &[&[u8]], timestamps: bool, limit: Option<u64>) -> Vec<u8> {
 }
 
 /// The status in the body of a health check's answer; 0 is unknown, 1 is good. Must never panic.
-pub fn health(body: &[u8]) -> u64 {
+pub fn health(body: &[u8]) -> i32 {
     probes::health_status(body)
 }

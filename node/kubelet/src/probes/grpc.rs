@@ -2,15 +2,23 @@
 
 use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
 
 use super::check::{Answer, AnyError, dial};
 
-const SERVING: u64 = 1;
+const SERVING: i32 = 1;
 /// An answer has seven bytes; a server that goes on talking is not listened to.
 const ANSWER_LIMIT: usize = 16 * 1024;
+
+/// The answer: `HealthCheckResponse`.
+#[derive(Clone, PartialEq, Message)]
+struct Response {
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
 
 /// Asks `grpc.health.v1.Health/Check` for `service`.
 pub(super) async fn health(host: &str, port: u16, service: &str, timeout: Duration) -> Answer {
@@ -31,7 +39,7 @@ pub(super) async fn health(host: &str, port: u16, service: &str, timeout: Durati
     }
 }
 
-async fn ask(host: &str, port: u16, service: &str) -> Result<u64, AnyError> {
+async fn ask(host: &str, port: u16, service: &str) -> Result<i32, AnyError> {
     let stream = dial(host, port).await?;
     let (mut sender, connection) =
         hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
@@ -49,7 +57,7 @@ async fn ask(host: &str, port: u16, service: &str) -> Result<u64, AnyError> {
         if trailer.is_some_and(|status| status != "0") {
             return Err("the server did not answer the question".into());
         }
-        Ok(read(body.to_bytes()))
+        read(&body.to_bytes()).ok_or_else(|| "the server's answer is no health check's".into())
     };
     tokio::select! {
         answer = talk => answer,
@@ -85,17 +93,18 @@ fn varint(out: &mut BytesMut, mut value: u64) {
 }
 
 /// The status in any bytes, for `hostile`.
-pub(crate) fn status(body: &[u8]) -> u64 {
-    read(Bytes::copy_from_slice(body))
+pub(crate) fn status(body: &[u8]) -> i32 {
+    read(body).unwrap_or_default()
 }
 
-/// The status in a framed HealthCheckResponse: field 1, a varint; absent means 0.
-fn read(mut body: Bytes) -> u64 {
-    if body.len() < 7 {
-        return 0;
+/// The status in the one frame of an answer, which is not compressed as nobody asked for that.
+fn read(body: &[u8]) -> Option<i32> {
+    let ([compressed, length @ ..], message) = body.split_first_chunk::<5>()?;
+    let is_whole = usize::try_from(u32::from_be_bytes(*length)).is_ok_and(|length| length == message.len());
+    if *compressed != 0 || !is_whole {
+        return None;
     }
-    body.advance(5);
-    if body.get_u8() == 0x08 { u64::from(body.get_u8()) } else { 0 }
+    Some(Response::decode(message).ok()?.status)
 }
 
 #[cfg(test)]
@@ -147,7 +156,19 @@ mod tests {
     fn the_health_messages_are_framed_as_grpc_says() {
         assert_eq!(&frame("")[..], [0, 0, 0, 0, 0]);
         assert_eq!(&frame("ab")[..], [0, 0, 0, 0, 4, 0x0a, 2, b'a', b'b']);
-        assert_eq!(read(Bytes::from_static(&[0, 0, 0, 0, 2, 8, 1])), 1);
-        assert_eq!(read(Bytes::from_static(&[0, 0, 0, 0, 0])), 0);
+        assert_eq!(read(&[0, 0, 0, 0, 2, 8, 1]), Some(1));
+        assert_eq!(read(&[0, 0, 0, 0, 0]), Some(0));
+    }
+
+    #[test]
+    fn only_a_whole_answer_is_believed_whatever_else_is_in_it() {
+        // A field that a later version may add, in front; the same number in more bytes; the last of two.
+        for message in [&[0x12, 1, b'a', 8, 1][..], &[8, 0x81, 0], &[8, 2, 8, 1]] {
+            let length = u8::try_from(message.len()).unwrap();
+            assert_eq!(read(&[&[0, 0, 0, 0, length], message].concat()), Some(1), "{message:?}");
+        }
+        for body in [&[0, 0, 0, 0, 0, 8, 1][..], &[1, 0, 0, 0, 2, 8, 1], &[0, 0, 0, 0, 9, 8, 1], &[]] {
+            assert_eq!(read(body), None, "{body:?}");
+        }
     }
 }
