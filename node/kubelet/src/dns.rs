@@ -28,8 +28,19 @@ impl HostResolver {
             let mut words = line.split_whitespace();
             match words.next() {
                 Some("nameserver") => host.servers.extend(words.next().map(str::to_owned)),
-                Some("search") => host.searches = words.map(|w| w.trim_end_matches('.').to_owned()).collect(),
-                Some("options") => host.options = words.map(str::to_owned).collect(),
+                // The root alone is no domain to search.
+                Some("search") => {
+                    let names = words.map(|word| word.trim_end_matches('.')).filter(|name| !name.is_empty());
+                    host.searches = names.map(str::to_owned).collect();
+                }
+                // As resolvers read it: lines add up, and of two with one name the later counts.
+                Some("options") => {
+                    for option in words {
+                        let name = option.split(':').next();
+                        host.options.retain(|known| known.split(':').next() != name);
+                        host.options.push(option.to_owned());
+                    }
+                }
                 _ => {}
             }
         }
@@ -171,6 +182,15 @@ mod tests {
             ["shop.svc.cluster.local", "svc.cluster.local", "cluster.local", "corp.example"]
         );
         assert_eq!(dns.options, ["ndots:5"]);
+    }
+
+    #[test]
+    fn options_of_all_lines_count_and_the_root_is_no_search_domain() {
+        let host = HostResolver::parse("search . a. ..\noptions ndots:2 edns0\noptions ndots:3 rotate\n");
+        assert_eq!(
+            (host.searches, host.options),
+            (vec!["a".to_owned()], ["edns0", "ndots:3", "rotate"].map(str::to_owned).to_vec(),)
+        );
     }
 
     #[test]
