@@ -3,6 +3,7 @@
 //! Whole batches go through `iptables-restore --noflush`, which is atomic per table: one process to read, one to write,
 //! instead of tens. Rules to be removed are taken from what `iptables-save` printed, so that they match to the letter.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -160,16 +161,13 @@ impl Saved {
     /// A script that removes a chain and every rule that leads to it.
     pub fn removal(&self, chains: &[String]) -> Script {
         let mut script = Script::new(&self.table);
-        let present: Vec<&String> = chains.iter().filter(|chain| self.has_chain(chain)).collect();
-        for chain in &present {
-            for line in self
-                .lines
-                .iter()
-                .filter(|line| line.starts_with("-A ") && !line.starts_with(&format!("-A {chain} ")))
-            {
-                if format!("{line} ").contains(&format!(" -j {chain} ")) {
-                    script.line(&format!("-D {}", &line[3..]));
-                }
+        // Each once: what is removed twice is refused, and nothing is removed then.
+        let present: BTreeSet<&str> =
+            chains.iter().map(String::as_str).filter(|chain| self.has_chain(chain)).collect();
+        for rule in self.lines.iter().filter_map(|line| line.strip_prefix("-A ")) {
+            let own = rule.split(' ').next().unwrap_or_default();
+            if target(rule).is_some_and(|target| target != own && present.contains(target)) {
+                script.line(&format!("-D {rule}"));
             }
         }
         for chain in &present {
@@ -184,6 +182,35 @@ impl Saved {
     /// The rules of a chain that contain a text, each as the line that deletes it.
     pub fn deletions(&self, chain: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
         self.rules(chain).filter(|rule| wanted(rule)).map(|rule| format!("-D {chain} {rule}")).collect()
+    }
+}
+
+/// The chain a rule leads to. A comment may hold what looks like it.
+fn target(rule: &str) -> Option<&str> {
+    let mut words = Words(rule);
+    words.find(|word| matches!(*word, "-j" | "-g"))?;
+    words.next()
+}
+
+/// The words of a rule as they were printed; quotes hold a word together.
+struct Words<'a>(&'a str);
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        let rest = self.0.trim_start_matches(' ');
+        let (mut quoted, mut escaped) = (false, false);
+        let ends = |byte: u8| {
+            let ends = byte == b' ' && !quoted;
+            quoted ^= byte == b'"' && !escaped;
+            escaped = byte == b'\\' && quoted && !escaped;
+            ends
+        };
+        let end = rest.bytes().position(ends).unwrap_or(rest.len());
+        let (word, rest) = rest.split_at(end);
+        self.0 = rest;
+        (!word.is_empty()).then_some(word)
     }
 }
 
@@ -254,6 +281,16 @@ mod tests {
         assert_eq!(
             script.text(),
             "*nat\n-D PREROUTING -s 10.0.0.2/32 -m comment --comment \"name: x\" -j CNI-a\n-F CNI-a\n-X CNI-a\nCOMMIT\n"
+        );
+    }
+
+    #[test]
+    fn a_chain_that_is_named_twice_or_only_in_a_comment_is_removed_once_or_not_at_all() {
+        let text = ":CNI-a - [0:0]\n-A IN -p udp -j CNI-a\n-A IN -p tcp -g CNI-a\n-A IN -m comment --comment \"say \\\"a\\\" -j CNI-a or\" -j ACCEPT";
+        let script = Saved::parse("nat", text).removal(&["CNI-a".into(), "CNI-a".into()]);
+        assert_eq!(
+            script.text(),
+            "*nat\n-D IN -p udp -j CNI-a\n-D IN -p tcp -g CNI-a\n-F CNI-a\n-X CNI-a\nCOMMIT\n"
         );
     }
 
