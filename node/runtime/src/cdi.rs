@@ -23,6 +23,8 @@ pub(crate) enum CdiError {
     Conflict { name: String, one: PathBuf, other: PathBuf },
     #[error("CDI hook of {name} is for the unknown point {point:?}")]
     Hook { name: String, point: String },
+    #[error("CDI device node {path} has the numbers {major}:{minor}, which no device has")]
+    Numbers { path: String, major: i64, minor: i64 },
     #[error("CDI device node {path}")]
     Node { path: String, source: std::io::Error },
 }
@@ -271,11 +273,15 @@ fn is_whole(wish: &Node) -> bool {
 fn node(wish: &Node, user: (u32, u32)) -> Result<Vec<(LinuxDevice, LinuxDeviceCgroup)>, CdiError> {
     let host_path = if wish.host_path.is_empty() { &wish.path } else { &wish.host_path };
     let found = if is_whole(wish) {
+        let (major, minor) = (wish.major, wish.minor);
+        let (Ok(major), Ok(minor)) = (u32::try_from(major), u32::try_from(minor)) else {
+            return Err(CdiError::Numbers { path: wish.path.clone(), major, minor });
+        };
         vec![ResolvedDevice {
             path: PathBuf::from(&wish.path),
             block: wish.r#type == "b",
-            major: u32::try_from(wish.major).unwrap_or_default(),
-            minor: u32::try_from(wish.minor).unwrap_or_default(),
+            major,
+            minor,
             mode: 0o666,
             uid: 0,
             gid: 0,
@@ -326,6 +332,20 @@ fn rule(device: &ResolvedDevice) -> LinuxDeviceCgroup {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_with_impossible_numbers_is_refused_and_not_given_as_another() {
+        for (major, minor) in [(8, -1), (1 << 32, 0), (8, 1 << 32)] {
+            let wish = Node {
+                path: "/dev/x".to_owned(),
+                r#type: "b".to_owned(),
+                major,
+                minor,
+                ..Default::default()
+            };
+            assert!(matches!(node(&wish, (0, 0)), Err(CdiError::Numbers { .. })), "{major}:{minor}");
+        }
+    }
 
     #[test]
     fn a_device_brings_its_edits_and_those_of_its_class() {
