@@ -99,11 +99,15 @@ fn is_loopback(host: &str) -> bool {
     loopback && authority.port_u16() != Some(443)
 }
 
-/// An endpoint from a URL; a URL without a scheme means HTTPS.
+/// A URL without a scheme means HTTPS.
+fn with_scheme(url: &str) -> String {
+    if url.contains("://") { url.to_owned() } else { format!("https://{url}") }
+}
+
+/// An endpoint from a URL.
 fn parse(url: &str, host: &str) -> Result<Endpoint, PullError> {
     let bad = |reason: String| PullError::Settings { host: host.to_owned(), reason };
-    let full = if url.contains("://") { url.to_owned() } else { format!("https://{url}") };
-    let uri: http::Uri = full.parse().map_err(|error| bad(format!("{url:?}: {error}")))?;
+    let uri: http::Uri = with_scheme(url).parse().map_err(|error| bad(format!("{url:?}: {error}")))?;
     let parts = uri.into_parts();
     let scheme = parts.scheme.filter(|scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS);
     let path = parts.path_and_query.as_ref().map_or("", |path| path.path().trim_end_matches('/'));
@@ -242,7 +246,7 @@ fn with_settings(
     }
     endpoint.skip_verify |= own.skip_verify.unwrap_or(false);
     if own.override_path.unwrap_or(false) {
-        let uri: http::Uri = url.parse().ok()?;
+        let uri: http::Uri = with_scheme(url).parse().ok()?;
         uri.path().trim_end_matches('/').clone_into(&mut endpoint.prefix);
     }
     let ca = own.ca.map(OneOrMore::into_vec).unwrap_or_default();
@@ -307,6 +311,7 @@ mod tests {
             "#,
         );
         write("_default", "[host.\"http://127.0.0.1:6000\"]\n");
+        write("bare.example", "server = \"bare.example\"\n[host.\"m.example/q\"]\noverride_path = true\n");
         write("bad.example", "server = 5");
         let config = RegistryConfig { hosts_dir: Some(dir.path().to_owned()), ..RegistryConfig::default() };
         let found = endpoints(&config, "q.example").unwrap();
@@ -318,6 +323,8 @@ mod tests {
         assert_eq!(found[1].ca_files, [dir.path().join("q.example/own.crt")]);
         assert_eq!(found[1].headers.len(), 2);
         assert_eq!(found[2].namespace, None);
+        let bare = endpoints(&config, "bare.example").unwrap();
+        assert_eq!(urls(&bare), ["https://m.example/q", "https://bare.example/v2"], "without a scheme");
         let other = endpoints(&config, "z.example").unwrap();
         assert_eq!(urls(&other), ["http://127.0.0.1:6000/v2", "https://z.example/v2"]);
         assert!(matches!(endpoints(&config, "bad.example"), Err(PullError::Settings { .. })));
