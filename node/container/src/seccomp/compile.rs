@@ -153,6 +153,7 @@ fn action(action: LinuxSeccompAction, errno: Option<u32>) -> Result<u32, Compile
 /// Ranges of call numbers with one outcome each, from 0 upwards without gaps.
 fn table(profile: &LinuxSeccomp, arch: usize, default: u32) -> Result<Vec<(u32, Outcome)>, CompileError> {
     let mut calls: BTreeMap<u32, Outcome> = BTreeMap::new();
+    let mut conditions = 0;
     for rule in profile.syscalls().as_deref().unwrap_or_default() {
         let action = action(rule.action(), rule.errno_ret())?;
         let alternatives = alternatives(rule.args().as_deref().unwrap_or_default())?;
@@ -163,6 +164,11 @@ fn table(profile: &LinuxSeccomp, arch: usize, default: u32) -> Result<Vec<(u32, 
             match &alternatives {
                 None => outcome.otherwise = action,
                 Some(alternatives) => {
+                    // Each takes several instructions; names times conditions may be more than there is memory.
+                    conditions += alternatives.len();
+                    if conditions > LONGEST {
+                        return Err(CompileError::TooLong { length: conditions });
+                    }
                     outcome.conditional.extend(alternatives.iter().map(|args| (args.clone(), action)));
                 }
             }
