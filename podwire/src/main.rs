@@ -107,8 +107,15 @@ fn init_logs(filter: &str, ring: trace::Ring) {
     tracing_subscriber::registry().with(logs).with(arrows).init();
 }
 
+/// How long a thread for blocking calls waits for the next one: a burst makes many, and each keeps its stack.
+const IDLE_THREAD: std::time::Duration = std::time::Duration::from_secs(2);
+
 fn block_on<T>(workers: usize, future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers)
+        .thread_keep_alive(IDLE_THREAD)
+        .enable_all()
+        .build()?;
     let result = runtime.block_on(future);
     // Blocking calls that still wait for something must not hold up the end of the process.
     runtime.shutdown_background();

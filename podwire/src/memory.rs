@@ -11,7 +11,7 @@ const LOOK: Duration = Duration::from_secs(2);
 const QUIET: Duration = Duration::from_millis(150);
 
 /// At which quiet looks after a busy one the heap is trimmed: the store forgets a burst's history some seconds after it.
-const TRIMS: [u32; 2] = [1, 4];
+const TRIMS: [u32; 2] = [1, 3];
 
 /// Whether the heap is to be trimmed, from the processor time used between two looks.
 struct Burst {
@@ -58,6 +58,6 @@ mod tests {
         let mut burst = Burst { quiet: 100 };
         let looks = [idle, busy, busy, idle, idle, idle, idle, idle, busy, idle];
         let trims = looks.map(|used| burst.is_over(used));
-        assert_eq!(trims, [false, false, false, true, false, false, true, false, false, true]);
+        assert_eq!(trims, [false, false, false, true, false, true, false, false, false, true]);
     }
 }
