@@ -7,15 +7,14 @@ use std::time::Instant;
 
 use http::HeaderMap;
 use podwire_api::Kind;
-use podwire_store::{Guard, KeyValue, Op, Outcome};
+use podwire_store::{Guard, KeyValue, Op, Outcome, StoreError};
 
 use crate::body::Response;
 use crate::cache::Entry;
-use crate::codec;
 use crate::core::{self, Core};
 use crate::identity::Identity;
 use crate::request::ResourceInfo;
-use crate::status::{ApiError, Result};
+use crate::status::Result;
 
 /// The target that listeners know arrows by.
 const TARGET: &str = "arrow";
@@ -137,14 +136,9 @@ pub(crate) async fn commit(
     key: &str,
     guard: Guard,
     op: Op,
-) -> Result<Outcome> {
-    if let Op::Put { value, .. } = &op
-        && !codec::fits(kind, key, value)
-    {
-        return Err(ApiError::too_large_to_store());
-    }
+) -> std::result::Result<Outcome, StoreError> {
     if !is_traced(kind) || !is_heard() {
-        return Ok(core.store.txn(key, guard, op).await?);
+        return core.store.txn(key, guard, op).await;
     }
     let before = core.caches.of(kind).get(key);
     let (verb, value) = match &op {

@@ -175,7 +175,16 @@ async fn what_etcd_would_not_take_is_not_stored() {
     let told = (refused.code, refused.body["reason"].as_str(), refused.body["message"].as_str());
     assert_eq!(told, (500, None, Some("etcdserver: request is too large")));
     assert_eq!(server.get(&format!("{pods}/huge")).await.code, 404);
-    assert_eq!(server.post(pods, &pod("large", 8_000)).await.code, 201);
+    let made = server.post(pods, &pod("large", 10_000)).await;
+    assert_eq!(made.code, 201);
+    let grown = json!({"metadata": {"annotations": {"a": "x".repeat(200_000)}}});
+    let headers = [("content-type", "application/merge-patch+json")];
+    let refused = send(&server.admin, "PATCH", &format!("{pods}/large"), &headers, grown.to_string()).await;
+    assert_eq!(
+        (refused.code, refused.body["message"].as_str()),
+        (500, Some("etcdserver: request is too large"))
+    );
+    assert_eq!(server.get(&format!("{pods}/large")).await.body, made.body);
 
     // Twice as long in JSON as in protobuf: what counts is the latter.
     let quotes = json!({"metadata": {"name": "quotes"}, "data": {"k": "\"".repeat(1_000_000)}});

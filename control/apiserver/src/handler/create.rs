@@ -150,6 +150,9 @@ impl Insert<'_> {
                     found => found,
                 }
             } else {
+                if !codec::fits(kind, &key, &value) {
+                    return Err(ApiError::too_large_to_store());
+                }
                 let op = Op::Put { value: value.clone(), ttl: life(kind) };
                 match arrows::commit(self.core, kind, &key, Guard::Absent, op).await? {
                     Outcome::Committed { revision, .. } => {

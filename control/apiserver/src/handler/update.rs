@@ -16,6 +16,7 @@ use crate::admission::{self, escalation::Grant, service::Held};
 use crate::arrows;
 use crate::authz;
 use crate::body::Response;
+use crate::codec;
 use crate::core::{self, Core};
 use crate::identity::Identity;
 use crate::request::RequestInfo;
@@ -342,6 +343,10 @@ impl<'a> Change<'a> {
         }
         if self.options.dry_run {
             return Ok(Ok(Changed::Object(new)));
+        }
+        // What is too large already, from before there was a bound, may shrink; and deleting it is never refused.
+        if value.len() > stored.value.len() && !codec::fits(self.kind, &stored.key, &value) {
+            return Err(ApiError::too_large_to_store());
         }
         let written = put(self.core, self.kind, stored, value).await?;
         if written.is_ok() {
