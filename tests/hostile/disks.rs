@@ -720,9 +720,9 @@ fn with_failing_sync(below: &SmallDisk, data: &Path) -> Outcome {
     let ready = api.admin("GET", "/readyz", None)?;
     fs::remove_file(ballast)?;
     let names = node.names()?;
-    processes::kill_supervisor(&names.run_dir);
+    // First the daemon, which would start another supervisor at once.
     drop(node);
-    fs::remove_dir_all(&names.run_dir).ok();
+    processes::sweep(&names.run_dir, &names.cgroup_root);
     let refusal = refusal.context("a disk that cannot sync refused nothing")?;
     ensure!(ready.status != 200, "/readyz says {} although {refusal}", ready.brief());
     Ok(format!("/readyz says {}; {refusal}", ready.status))
