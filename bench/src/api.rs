@@ -7,7 +7,6 @@ mod servers;
 mod watchers;
 
 use std::{
-    collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -173,22 +172,41 @@ impl Figures {
     }
 }
 
-/// Writes and reads per second of ours, for comparing versions.
-pub async fn brief(figures: &mut BTreeMap<String, f64>) -> Result<()> {
-    let server = Server::ours().await?;
-    let endpoint = &server.endpoint;
-    namespace(endpoint, "listed").await?;
-    round(&server, 64, 1_000, |n| configmap(endpoint, "listed", n + 20_000)).await?;
-    let creates = round(&server, 64, 20_000, |n| configmap(endpoint, "listed", n)).await?;
-    let gets = round(&server, 64, 40_000, |n| {
-        let path = format!("/api/v1/namespaces/listed/configmaps/m{}", n % 20_000);
-        endpoint.request("GET", &path, "")
-    })
-    .await?;
-    figures.insert("ready, from nothing, ms".to_owned(), millis(server.ready));
-    figures.insert("creates, 64 connections, /s".to_owned(), creates.rate);
-    figures.insert("gets, 64 connections, /s".to_owned(), gets.rate);
-    Ok(())
+/// Ours, for comparing versions: writes and reads per second, a little at a time.
+pub struct Brief {
+    server: Server,
+    made: usize,
+}
+
+impl Brief {
+    /// Requests of each kind in a round.
+    const COUNT: usize = 4_000;
+
+    /// Starts a server.
+    pub async fn start() -> Result<Brief> {
+        let server = Server::ours().await?;
+        namespace(&server.endpoint, "listed").await?;
+        Ok(Brief { server, made: 0 })
+    }
+
+    /// How long it took to be ready.
+    pub fn ready(&self) -> Duration {
+        self.server.ready
+    }
+
+    /// Creates and gets per second over 64 connections.
+    pub async fn round(&mut self) -> Result<(f64, f64)> {
+        let (endpoint, made) = (&self.server.endpoint, self.made);
+        let creates =
+            round(&self.server, 64, Self::COUNT, |n| configmap(endpoint, "listed", made + n)).await?;
+        let gets = round(&self.server, 64, 2 * Self::COUNT, |n| {
+            let path = format!("/api/v1/namespaces/listed/configmaps/m{}", n % Self::COUNT);
+            endpoint.request("GET", &path, "")
+        })
+        .await?;
+        self.made += Self::COUNT;
+        Ok((creates.rate, gets.rate))
+    }
 }
 
 fn millis(time: Duration) -> f64 {

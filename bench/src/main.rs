@@ -7,6 +7,7 @@
 mod api;
 mod cni;
 mod measure;
+mod memory;
 mod nri;
 mod path;
 mod pods;
@@ -30,11 +31,12 @@ fn main() -> Result<()> {
         "cni" => cni::run(),
         "runtime" => tokio.block_on(runtime::run()),
         "nri" => tokio.block_on(nri::run()),
+        "memory" => tokio.block_on(memory::run()),
         "trace" => trace::run(),
         "versions" => versions::run(),
-        "round" => tokio.block_on(versions::round()),
+        "side" => tokio.block_on(versions::side()),
         other => bail!(
-            "there is no bench called {other}; there are: path, api, cni, runtime, nri, trace, versions"
+            "there is no bench called {other}; there are: path, api, cni, runtime, nri, memory, trace, versions"
         ),
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{
     api::{Api, DeleteParams, ListParams, PostParams, WatchEvent, WatchParams},
     config::{KubeConfigOptions, Kubeconfig},
@@ -20,6 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// An API server whose pods are measured.
 pub struct Cluster {
     pods: Api<Pod>,
+    maps: Api<ConfigMap>,
 }
 
 impl Cluster {
@@ -29,7 +30,10 @@ impl Cluster {
         let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
         config.read_timeout = None;
         let client = kube::Client::try_from(config)?;
-        Ok(Cluster { pods: Api::namespaced(client, "default") })
+        Ok(Cluster {
+            pods: Api::namespaced(client.clone(), "default"),
+            maps: Api::namespaced(client, "default"),
+        })
     }
 
     /// Makes one pod; the time until a watch shows it Running with an address.
@@ -102,6 +106,22 @@ impl Cluster {
                 anyhow::Ok(())
             })
             .buffer_unordered(8);
+        while done.try_next().await?.is_some() {}
+        Ok(())
+    }
+
+    /// Makes `count` objects that nobody acts on, and deletes them.
+    pub async fn objects(&self, count: usize) -> Result<()> {
+        let mut done = futures::stream::iter(0..count)
+            .map(|number| async move {
+                let mut map = ConfigMap::default();
+                map.metadata.name = Some(format!("m{number}"));
+                map.data = Some([("key".to_owned(), format!("{number:01000}"))].into());
+                self.maps.create(&PostParams::default(), &map).await?;
+                self.maps.delete(&format!("m{number}"), &DeleteParams::default()).await?;
+                anyhow::Ok(())
+            })
+            .buffer_unordered(64);
         while done.try_next().await?.is_some() {}
         Ok(())
     }
