@@ -6,11 +6,14 @@ use serde_json::Value;
 
 use crate::Kind;
 
-/// Every selectable field of the object with its value as selectors see it.
-pub fn selectable(kind: &Kind, object: &Value) -> Vec<(&'static str, String)> {
-    let always = ["metadata.name", "metadata.namespace"];
-    let names = always.into_iter().chain(kind.selectable_fields.iter().copied());
-    names.map(|field| (field, value(kind, object, field).unwrap_or_default().into_owned())).collect()
+/// The names of a kind's selectable fields.
+pub fn names(kind: &Kind) -> impl Iterator<Item = &'static str> + use<> {
+    ["metadata.name", "metadata.namespace"].into_iter().chain(kind.selectable_fields.iter().copied())
+}
+
+/// Every selectable field of the object with its value as selectors see it, in the order of [`names`].
+pub fn selectable<'a>(kind: &Kind, object: &'a Value) -> Vec<(&'static str, Cow<'a, str>)> {
+    names(kind).map(|field| (field, value(kind, object, field).unwrap_or_default())).collect()
 }
 
 /// JSON paths that [`selectable`] reads; enough of an object to compute its selectable fields.

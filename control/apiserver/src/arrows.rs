@@ -114,7 +114,7 @@ impl Request {
         let shown = answer.as_ref().ok().and_then(|response| response.extensions().get::<Shown>());
         let entry = shown.and_then(|shown| core.caches.of(self.kind).read_entry(&shown.0)).or(self.known);
         let Some(entry) = entry else { return };
-        let Some(uid) = entry.uid.as_deref() else { return };
+        let Some(uid) = entry.uid() else { return };
         let reply = match answer {
             Ok(response) => response.status().as_u16().to_string(),
             Err(error) => error.message.clone(),
@@ -157,7 +157,7 @@ pub(crate) async fn commit(
             mod_revision: *revision,
         });
         let entry = before.or_else(|| written.and_then(|kv| core.caches.of(kind).read_entry(&kv)));
-        if let Some(uid) = entry.as_ref().and_then(|entry| entry.uid.as_deref()) {
+        if let Some(uid) = entry.as_ref().and_then(|entry| entry.uid()) {
             let (pod, what, reply) = (pod_of(key), format!("{verb} pod"), format!("revision {revision}"));
             if created {
                 let what = "admitted, defaulted, validated";
@@ -179,7 +179,7 @@ pub(crate) fn audience(kind: &Kind, identity: &Identity, headers: &HeaderMap) ->
 
 /// A watch was told of a change of a pod.
 pub(crate) fn delivered(audience: &'static str, entry: &Entry, event: &str) {
-    if let Some(uid) = entry.uid.as_deref() {
+    if let Some(uid) = entry.uid() {
         let (pod, what) = (pod_of(&entry.key), format!("watch: {event}"));
         tracing::debug!(target: TARGET, uid, pod, from = "APIServer", to = audience, what, micros = 0_u64);
     }

@@ -5,6 +5,7 @@
 
 mod entry;
 mod resource;
+mod words;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -15,9 +16,10 @@ use futures::StreamExt;
 use podwire_api::Kind;
 use podwire_store::{Event, KeyValue, Revision, Store, StoreError};
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use entry::{Change, ChangeKind, Entry};
+pub(crate) use entry::{ChangeKind, Entry, Told};
 pub(crate) use entry::{json_frame, partial_frame};
 pub(crate) use resource::{ResourceCache, Scope};
 
@@ -25,6 +27,8 @@ use crate::status::{ApiError, Result};
 
 /// Everything that lies in the store starts with this.
 const ROOT: &str = "/registry/";
+/// How often the caches give back what only a burst needs, while there is something.
+const SETTLE_PAUSE: Duration = Duration::from_secs(2);
 /// How long a reader waits for a revision that has not been seen yet.
 const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 
@@ -152,16 +156,76 @@ impl Caches {
         mut stream: podwire_store::WatchStream,
         shutdown: &CancellationToken,
     ) -> Result<(), StoreError> {
+        let mut next = None;
         loop {
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return Ok(()),
+                () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => next = self.settle(),
                 batch = stream.next() => match batch {
-                    Some(Ok(events)) => self.apply(&events),
+                    Some(Ok(events)) => {
+                        self.apply(&events);
+                        // It may wait for something that is due long after this.
+                        let soon = Instant::now() + SETTLE_PAUSE;
+                        next = Some(next.map_or(soon, |next| next.min(soon)));
+                    }
                     Some(Err(error)) => return Err(error),
                     None => return Err(StoreError::Closed),
                 },
             }
         }
+    }
+
+    /// Lets every cache give back what it needs no more; when to do it again.
+    fn settle(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let due = self.by_prefix.values().filter_map(|cache| cache.settle(now)).min()?;
+        Some(due.max(now + SETTLE_PAUSE))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use podwire_store::EventKind;
+    use serde_json::json;
+
+    use super::*;
+
+    fn put(revision: Revision) -> Arc<Event> {
+        let object =
+            json!({"metadata": {"name": "a", "namespace": "default"}, "data": {"key": "x".repeat(10_000)}});
+        let kv = KeyValue {
+            key: "/registry/configmaps/default/a".into(),
+            value: crate::codec::encode(&object),
+            create_revision: 1,
+            mod_revision: revision,
+        };
+        Arc::new(Event { kind: EventKind::Put, kv, previous: None })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_burst_is_settled_soon_after_it() {
+        let kind = crate::core::kind("", "v1", "configmaps");
+        let cache = Arc::new(ResourceCache::new(kind, 0));
+        let by_prefix = [(kind.storage_prefix, cache.clone())].into();
+        let caches = Arc::new(Caches { by_prefix, applied: watch::Sender::new(0) });
+        let (tell, heard) = tokio::sync::mpsc::channel(1);
+        let stream = futures::stream::unfold(heard, |mut heard| async { Some((heard.recv().await?, heard)) });
+        let shutdown = CancellationToken::new();
+        let following = {
+            let (caches, shutdown) = (caches.clone(), shutdown.clone());
+            tokio::spawn(async move { caches.follow(stream.boxed(), &shutdown).await })
+        };
+        // The second one comes while the first waits to become old.
+        for burst in 0..2 {
+            let events: Vec<_> = (1..=400).map(|number| put(burst * 400 + number)).collect();
+            tell.send(Ok(events)).await.unwrap();
+            caches.wait_for(burst * 400 + 400).await.unwrap();
+            assert!(cache.cursor_after(burst * 400 + 1).is_ok(), "all of it is there at first");
+            tokio::time::sleep(Duration::from_secs(8)).await;
+            assert!(cache.cursor_after(burst * 400 + 1).is_err(), "burst {burst} was given back");
+        }
+        shutdown.cancel();
+        following.await.unwrap().unwrap();
     }
 }

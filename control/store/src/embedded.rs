@@ -63,7 +63,7 @@ impl EmbeddedConfig {
             history_bytes: 64 << 20,
             history_age: Duration::from_secs(600),
             settles_after: Duration::from_secs(5),
-            settled_bytes: 4 << 20,
+            settled_bytes: 1 << 20,
             quota_bytes: default_quota(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default()),
             snapshot_log_bytes: 16 << 20,
         }

@@ -47,8 +47,8 @@ pub(crate) fn topology(core: &Core, node: &str) -> Map<String, Value> {
     let Some(entry) = core.caches.of(nodes).get(&core::key(nodes, "", node)) else { return Map::new() };
     let says_where =
         |key: &str| matches!(key, "topology.kubernetes.io/zone" | "topology.kubernetes.io/region");
-    let labels = entry.labels.iter().filter(|(key, _)| says_where(key));
-    labels.map(|(key, value)| (key.clone(), value.clone())).collect()
+    let labels = entry.labels().filter(|(key, _)| says_where(key));
+    labels.map(|(key, value)| (key.to_owned(), value.into())).collect()
 }
 
 /// Puts labels on a pod, over those it has.

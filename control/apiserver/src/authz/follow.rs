@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::cache::{Change, Entry, ResourceCache, Scope};
+use crate::cache::{Entry, ResourceCache, Scope, Told};
 
 /// One resource that an index follows.
 pub(crate) struct Followed {
@@ -19,7 +19,7 @@ pub(crate) enum News {
     /// It has to forget all it knows of the resource: these are the objects now.
     All(Vec<Arc<Entry>>),
     /// What changed since.
-    Changes(Vec<Arc<Change>>),
+    Changes(Vec<Arc<Told>>),
 }
 
 impl Followed {

@@ -8,6 +8,7 @@ use podwire_api::{Kind, protobuf};
 use podwire_store::KeyValue;
 use serde_json::{Map, Value};
 
+use super::words::Words;
 use crate::codec;
 use crate::extract::Wanted;
 
@@ -20,12 +21,9 @@ pub(crate) struct Entry {
     pub(crate) revision: u64,
     /// Stored JSON after its opening; see [`codec`].
     pub(crate) tail: Bytes,
-    /// The labels.
-    pub(crate) labels: Map<String, Value>,
-    /// Selectable fields and their values.
-    pub(crate) fields: Vec<(&'static str, String)>,
-    /// The object's UID, for kinds whose path is traced.
-    pub(crate) uid: Option<Box<str>>,
+    kind: &'static Kind,
+    /// The values of the selectable fields in their order, the UID, then keys and values of the labels.
+    words: Words,
 }
 
 impl Entry {
@@ -33,24 +31,41 @@ impl Entry {
     pub(crate) fn read(kind: &'static Kind, wanted: &Wanted, kv: &KeyValue) -> Option<Arc<Self>> {
         let tail = codec::tail(kv).inspect_err(|error| report(kv, error)).ok()?;
         let text = codec::json_text(kv).inspect_err(|error| report(kv, error)).ok()?;
-        let mut partial = wanted.read(text).inspect_err(|error| report(kv, error)).ok()?;
+        let partial = wanted.read(text).inspect_err(|error| report(kv, error)).ok()?;
         let fields = podwire_api::fields::selectable(kind, &partial);
-        let labels = match partial.get_mut("metadata").and_then(|m| m.get_mut("labels")).map(Value::take) {
-            Some(Value::Object(labels)) => labels,
-            _ => Map::new(),
-        };
-        let uid = partial.pointer("/metadata/uid").and_then(Value::as_str).map(Box::from);
-        Some(Arc::new(Self { key: kv.key.clone(), revision: kv.mod_revision, tail, labels, fields, uid }))
+        let none = Map::new();
+        let labels = partial.pointer("/metadata/labels").and_then(Value::as_object).unwrap_or(&none);
+        let labels = labels.iter().filter_map(|(key, value)| Some([key.as_str(), value.as_str()?]));
+        let uid = partial.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+        let words = fields.iter().map(|(_, value)| value.as_ref()).chain([uid]).chain(labels.flatten());
+        let words = Words::new(words);
+        Some(Arc::new(Self { key: kv.key.clone(), revision: kv.mod_revision, tail, kind, words }))
     }
 
     /// The value of a selectable field.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
-        self.fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value.as_str())
+        let index = podwire_api::fields::names(self.kind).position(|field| field == name)?;
+        self.words.get(index)
+    }
+
+    /// The object's UID, for kinds whose path is traced.
+    pub(crate) fn uid(&self) -> Option<&str> {
+        self.words.get(podwire_api::fields::names(self.kind).count()).filter(|uid| !uid.is_empty())
+    }
+
+    /// The labels, sorted by key.
+    pub(crate) fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        let mut words = self.words.from(podwire_api::fields::names(self.kind).count() + 1);
+        std::iter::from_fn(move || Some((words.next()?, words.next()?)))
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        self.labels().find(|(label, _)| *label == key).map(|(_, value)| value)
     }
 
     /// Whether both selectors choose this object.
     pub(crate) fn matches(&self, labels: Option<&LabelSelector>, fields: Option<&FieldSelector>) -> bool {
-        labels.is_none_or(|selector| selector.matches(&self.labels))
+        labels.is_none_or(|selector| selector.matches_with(|key| self.label(key)))
             && fields.is_none_or(|selector| selector.matches(|name| self.field(name).map(Into::into)))
     }
 
@@ -96,8 +111,8 @@ impl ChangeKind {
     }
 }
 
-/// One change of one object, shared by all watchers.
-#[derive(Debug)]
+/// One change of one object.
+#[derive(Debug, Clone)]
 pub(crate) struct Change {
     /// What happened.
     pub(crate) kind: ChangeKind,
@@ -107,21 +122,21 @@ pub(crate) struct Change {
     pub(crate) previous: Option<Arc<Entry>>,
     /// When it was heard of, for trimming.
     pub(crate) heard: tokio::time::Instant,
-    frames: [OnceLock<Bytes>; 3],
-    binary_frames: [OnceLock<Bytes>; 3],
+}
+
+/// A change with what was encoded of it, shared by all watchers.
+#[derive(Debug)]
+pub(crate) struct Told {
+    change: Change,
+    /// As JSON and in protobuf, for each way of seeing it.
+    json: [OnceLock<Bytes>; 3],
+    binary: [OnceLock<Bytes>; 3],
 }
 
 impl Change {
     /// A change heard of now.
     pub(crate) fn new(kind: ChangeKind, entry: Arc<Entry>, previous: Option<Arc<Entry>>) -> Self {
-        Self {
-            kind,
-            entry,
-            previous,
-            heard: tokio::time::Instant::now(),
-            frames: Default::default(),
-            binary_frames: Default::default(),
-        }
+        Self { kind, entry, previous, heard: tokio::time::Instant::now() }
     }
 
     /// How a watcher with these selectors sees the change: entering is an addition, leaving a deletion.
@@ -150,29 +165,40 @@ impl Change {
             _ => (&self.entry, self.entry.revision),
         }
     }
+}
 
-    /// The event as a line of JSON, encoded once for all who watch.
-    pub(crate) fn frame(&self, kind: &Kind, seen: ChangeKind) -> Bytes {
-        let slot = &self.frames[seen as usize];
-        slot.get_or_init(|| {
-            let (entry, revision) = self.shown(seen);
-            json_frame(kind, seen.as_str(), revision, &entry.tail)
-        })
-        .clone()
+impl std::ops::Deref for Told {
+    type Target = Change;
+
+    fn deref(&self) -> &Change {
+        &self.change
     }
 }
 
-impl Change {
+impl Told {
+    /// A change of which nothing is encoded yet.
+    pub(crate) fn new(change: Change) -> Arc<Self> {
+        Arc::new(Self { change, json: Default::default(), binary: Default::default() })
+    }
+
+    /// The event as a line of JSON, encoded once for all who watch.
+    pub(crate) fn frame(&self, kind: &Kind, seen: ChangeKind) -> Bytes {
+        let encode = || {
+            let (entry, revision) = self.change.shown(seen);
+            json_frame(kind, seen.as_str(), revision, &entry.tail)
+        };
+        self.json[seen as usize].get_or_init(encode).clone()
+    }
+
     /// The event in Kubernetes' protobuf framing, encoded once for all who watch that way.
     pub(crate) fn binary_frame(&self, kind: &Kind, seen: ChangeKind) -> Bytes {
-        let slot = &self.binary_frames[seen as usize];
-        slot.get_or_init(|| {
-            let (entry, revision) = self.shown(seen);
+        let encode = || {
+            let (entry, revision) = self.change.shown(seen);
             let mut object = entry.decode(kind);
             object["metadata"]["resourceVersion"] = revision.to_string().into();
             protobuf::watch_event(seen.as_str(), &protobuf::encode(kind, &object)).into()
-        })
-        .clone()
+        };
+        self.binary[seen as usize].get_or_init(encode).clone()
     }
 }
 

@@ -9,17 +9,25 @@ use std::time::Duration;
 use podwire_api::Kind;
 use podwire_store::{Event, EventKind, KeyValue};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-use super::entry::{Change, ChangeKind, Entry};
+use super::entry::{Change, ChangeKind, Entry, Told};
 use crate::arrows;
 use crate::extract::Wanted;
 
 /// Changes are kept at least this long, as far as the limits below allow.
 const KEEP: Duration = Duration::from_secs(75);
+/// So many are kept however old they are.
+const KEEP_ALWAYS: usize = 100;
 /// No more changes than this are kept.
 const KEEP_COUNT: usize = 50_000;
 /// Their bytes together stay under this.
 const KEEP_BYTES: usize = 32 << 20;
+/// Who watches has heard of what is older than this: it costs no more than it has to from then on.
+const SETTLES: Duration = Duration::from_secs(3);
+/// Bytes together of changes of which some have settled: the memory of a burst is given back when it is over. Who comes
+/// back later and asks for more is told to list again.
+const SETTLED_BYTES: usize = 1 << 20;
 /// A watcher takes no more than this at a time.
 const BATCH_BYTES: usize = 64 << 10;
 
@@ -55,14 +63,46 @@ pub(crate) struct ResourceCache {
 struct State {
     objects: BTreeMap<Arc<str>, Arc<Entry>>,
     by_node: HashMap<String, BTreeMap<Arc<str>, Arc<Entry>>>,
-    ring: VecDeque<Arc<Change>>,
+    ring: VecDeque<Slot>,
     ring_bytes: usize,
+    /// Changes before this one have settled: their encodings are gone.
+    settled: u64,
     /// Sequence number of the first change in the ring.
     first: u64,
     /// Revision of the last change that was dropped, or of the load.
     floor: u64,
     /// Revision of the newest change.
     newest: u64,
+}
+
+/// A change in the ring.
+enum Slot {
+    /// Watchers are hearing of it.
+    Fresh(Arc<Told>),
+    /// They have: what was encoded for them is gone, and who is late has it encoded again.
+    Settled(Change),
+}
+
+impl Slot {
+    fn change(&self) -> &Change {
+        match self {
+            Slot::Fresh(told) => told,
+            Slot::Settled(change) => change,
+        }
+    }
+
+    fn told(&self) -> Arc<Told> {
+        match self {
+            Slot::Fresh(told) => told.clone(),
+            Slot::Settled(change) => Told::new(change.clone()),
+        }
+    }
+
+    fn settle(&mut self) {
+        if let Slot::Fresh(told) = self {
+            *self = Slot::Settled(Change::clone(told));
+        }
+    }
 }
 
 /// A consistent view of a scope.
@@ -101,6 +141,7 @@ impl ResourceCache {
         }
         let mut state = self.write();
         fresh.first = state.first + state.ring.len() as u64 + 1;
+        fresh.settled = fresh.first;
         self.end.store(fresh.first, Ordering::Release);
         *state = fresh;
     }
@@ -133,8 +174,15 @@ impl ResourceCache {
         if event.kind == EventKind::Put {
             state.insert(entry.clone());
         }
-        state.push(Arc::new(Change::new(kind, entry, previous)));
+        state.push(Change::new(kind, entry, previous));
         self.end.store(state.first + state.ring.len() as u64, Ordering::Release);
+    }
+
+    /// Gives back what only a burst needs, once it is over; when there is more to give back.
+    pub(crate) fn settle(&self, now: Instant) -> Option<Instant> {
+        let mut state = self.write();
+        state.settle(now);
+        state.next_to_settle()
     }
 
     /// Wakes everybody who waits for news.
@@ -180,26 +228,26 @@ impl ResourceCache {
         if revision < state.floor {
             return Err(CursorLost { oldest: state.floor });
         }
-        let passed = state.ring.partition_point(|change| change.entry.revision <= revision);
+        let passed = state.ring.partition_point(|slot| slot.change().entry.revision <= revision);
         Ok(state.first + passed as u64)
     }
 
     /// Changes from `cursor` on: at most `limit` of them, and no more than about [`BATCH_BYTES`] but for the first.
     ///
     /// A watcher holds what it has taken until its client has read it, so this bounds what a slow one costs.
-    pub(crate) fn changes(&self, cursor: u64, limit: usize) -> Result<Vec<Arc<Change>>, CursorLost> {
+    pub(crate) fn changes(&self, cursor: u64, limit: usize) -> Result<Vec<Arc<Told>>, CursorLost> {
         let state = self.read();
         let Some(skip) = cursor.checked_sub(state.first) else {
             return Err(CursorLost { oldest: state.floor });
         };
         let skip = usize::try_from(skip).unwrap_or(usize::MAX).min(state.ring.len());
         let mut bytes = 0;
-        let fits = |change: &&Arc<Change>| {
+        let fits = |slot: &&Slot| {
             let first = bytes == 0;
-            bytes += change.entry.len();
+            bytes += slot.change().entry.len();
             first || bytes <= BATCH_BYTES
         };
-        Ok(state.ring.range(skip..).take(limit).take_while(fits).cloned().collect())
+        Ok(state.ring.range(skip..).take(limit).take_while(fits).map(Slot::told).collect())
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, State> {
@@ -232,15 +280,25 @@ impl State {
         Some(entry)
     }
 
-    fn push(&mut self, change: Arc<Change>) {
+    fn push(&mut self, change: Change) {
         let now = change.heard;
         self.newest = change.entry.revision;
         self.ring_bytes += change.entry.len();
-        self.ring.push_back(change);
-        while let Some(oldest) = self.ring.front() {
+        self.ring.push_back(Slot::Fresh(Told::new(change)));
+        self.trim(now, KEEP_BYTES);
+    }
+
+    /// Drops the oldest changes as far as the limits say; the newest stays in any case. Those that have settled may have
+    /// `settled_bytes` with the rest.
+    fn trim(&mut self, now: Instant, settled_bytes: usize) {
+        while self.ring.len() > 1
+            && let Some(oldest) = self.ring.front().map(Slot::change)
+        {
+            let age = now.duration_since(oldest.heard);
             let over = self.ring.len() > KEEP_COUNT || self.ring_bytes > KEEP_BYTES;
-            let stale = self.ring.len() > 100 && now.duration_since(oldest.heard) > KEEP;
-            if self.ring.len() == 1 || !(over || stale) {
+            let stale = self.ring.len() > KEEP_ALWAYS && age > KEEP;
+            let settled = self.ring_bytes > settled_bytes && age > SETTLES;
+            if !(over || stale || settled) {
                 break;
             }
             self.floor = oldest.entry.revision;
@@ -248,5 +306,137 @@ impl State {
             self.first += 1;
             self.ring.pop_front();
         }
+    }
+
+    /// Drops what has settled and is too much, and the encodings of the rest of it.
+    fn settle(&mut self, now: Instant) {
+        self.trim(now, SETTLED_BYTES);
+        self.settled = self.settled.max(self.first);
+        let from = usize::try_from(self.settled - self.first).unwrap_or(usize::MAX).min(self.ring.len());
+        for slot in self.ring.range_mut(from..) {
+            if now.duration_since(slot.change().heard) <= SETTLES {
+                break;
+            }
+            slot.settle();
+            self.settled += 1;
+        }
+        if self.ring.capacity() > 4 * self.ring.len().max(KEEP_ALWAYS) {
+            self.ring.shrink_to_fit();
+        }
+    }
+
+    /// When [`Self::settle`] has something to do.
+    fn next_to_settle(&self) -> Option<Instant> {
+        let unsettled = usize::try_from(self.settled - self.first).ok().and_then(|skip| self.ring.get(skip));
+        let soon = unsettled.map(|slot| slot.change().heard + SETTLES);
+        let stale = self
+            .ring
+            .front()
+            .filter(|_| self.ring.len() > KEEP_ALWAYS)
+            .map(|oldest| oldest.change().heard + KEEP);
+        soon.into_iter().chain(stale).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use podwire_store::Revision;
+
+    use super::*;
+    use crate::codec;
+
+    fn pods() -> ResourceCache {
+        ResourceCache::new(crate::core::kind("", "v1", "pods"), 0)
+    }
+
+    fn put(cache: &ResourceCache, revision: Revision, padding: usize) {
+        let object = serde_json::json!({
+            "metadata": {"name": "a", "namespace": "default", "uid": "u", "labels": {"app": "web", "tier": "front"}},
+            "spec": {"nodeName": "one"},
+            "padding": "x".repeat(padding),
+        });
+        let kv = KeyValue {
+            key: "/registry/pods/default/a".into(),
+            value: codec::encode(&object),
+            create_revision: 1,
+            mod_revision: revision,
+        };
+        cache.apply(&Event { kind: EventKind::Put, kv, previous: None });
+    }
+
+    #[test]
+    fn an_entry_says_what_selectors_ask_for() {
+        let cache = pods();
+        put(&cache, 1, 0);
+        let entry = cache.get("/registry/pods/default/a").unwrap();
+        assert_eq!(entry.uid(), Some("u"));
+        assert_eq!(entry.field("spec.nodeName"), Some("one"));
+        assert_eq!(entry.field("status.phase"), Some(""));
+        assert_eq!(entry.field("spec.containers"), None);
+        assert_eq!(entry.labels().collect::<Vec<_>>(), [("app", "web"), ("tier", "front")]);
+        let chosen = |text| {
+            let selector = podwire_api::selector::LabelSelector::parse(text).unwrap();
+            entry.matches(Some(&selector), None)
+        };
+        assert!(chosen("tier=front,app"));
+        assert!(!chosen("front"), "a value is no key");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn encodings_are_dropped_once_a_change_has_settled_and_made_again_for_who_is_late() {
+        let cache = pods();
+        put(&cache, 1, 0);
+        let told = |cache: &ResourceCache| cache.changes(0, 1).unwrap().remove(0);
+        let early = told(&cache);
+        let frame = early.frame(cache.kind(), ChangeKind::Added);
+        assert!(Arc::ptr_eq(&early, &told(&cache)), "all share what is encoded once");
+        assert!(cache.settle(Instant::now()).is_some(), "there is something to settle");
+        assert!(Arc::ptr_eq(&early, &told(&cache)));
+        tokio::time::advance(SETTLES + Duration::from_millis(1)).await;
+        assert_eq!(cache.settle(Instant::now()), None, "all has settled");
+        assert_eq!(Arc::strong_count(&early), 1, "only who holds it keeps it");
+        assert_eq!(told(&cache).frame(cache.kind(), ChangeKind::Added), frame);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_gives_its_memory_back_without_another_change() {
+        let cache = pods();
+        let bytes = |cache: &ResourceCache| {
+            cache.read().ring.iter().map(|slot| slot.change().entry.len()).sum::<usize>()
+        };
+        for revision in 1..=400 {
+            put(&cache, revision, 10_000);
+        }
+        let end = cache.end();
+        assert!(bytes(&cache) > 3 * SETTLED_BYTES);
+        tokio::time::advance(SETTLES + Duration::from_millis(1)).await;
+        let next = cache.settle(Instant::now());
+        assert!(bytes(&cache) <= SETTLED_BYTES);
+        assert_eq!(cache.end(), end, "cursors mean what they meant");
+        let oldest = cache.cursor_after(1).unwrap_err().oldest;
+        assert_eq!(
+            cache.changes(cache.cursor_after(oldest).unwrap(), 1).unwrap()[0].entry.revision,
+            oldest + 1
+        );
+        assert_eq!(
+            next,
+            (cache.read().ring.len() > KEEP_ALWAYS)
+                .then(|| Instant::now() + KEEP - SETTLES - Duration::from_millis(1))
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn old_changes_go_without_another_change() {
+        let cache = pods();
+        for revision in 1..=KEEP_ALWAYS as u64 + 50 {
+            put(&cache, revision, 0);
+        }
+        let heard = Instant::now();
+        tokio::time::advance(SETTLES + Duration::from_millis(1)).await;
+        assert_eq!(cache.settle(Instant::now()), Some(heard + KEEP));
+        assert_eq!(cache.read().ring.len(), KEEP_ALWAYS + 50);
+        tokio::time::advance(KEEP).await;
+        assert_eq!(cache.settle(Instant::now()), None);
+        assert_eq!(cache.read().ring.len(), KEEP_ALWAYS);
     }
 }

@@ -20,7 +20,7 @@ use super::list::{self, Selection};
 use super::{Call, page, render};
 use crate::arrows;
 use crate::body::Response;
-use crate::cache::{Change, ChangeKind, Entry, ResourceCache, json_frame, partial_frame};
+use crate::cache::{ChangeKind, Entry, ResourceCache, Told, json_frame, partial_frame};
 use crate::core::{self, Core};
 use crate::negotiate::{Encoding, Representation, Shape};
 use crate::status::{ApiError, Result};
@@ -217,7 +217,7 @@ impl Watcher {
         out.freeze()
     }
 
-    fn encode_changes(&mut self, changes: &[Arc<Change>]) -> Bytes {
+    fn encode_changes(&mut self, changes: &[Arc<Told>]) -> Bytes {
         let mut pieces: Vec<Bytes> = Vec::new();
         for change in changes {
             if change.entry.revision <= self.after || !self.in_scope(&change.entry) {
@@ -247,7 +247,7 @@ impl Watcher {
     }
 
     /// One event; plain JSON of a change is shared with all other watchers, and none of it is parsed.
-    fn event(&mut self, seen: ChangeKind, entry: &Entry, revision: u64, change: Option<&Change>) -> Bytes {
+    fn event(&mut self, seen: ChangeKind, entry: &Entry, revision: u64, change: Option<&Told>) -> Bytes {
         let kind = self.call_kind;
         if !core::is_converted(kind) {
             match (self.rep.shape, self.rep.encoding, change) {
