@@ -4,7 +4,8 @@
 //! events, PATCH of the count of repeated ones.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::RandomState},
+    hash::BuildHasher,
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -23,7 +24,7 @@ const REMEMBERED: usize = 4096;
 const SPAM_BURST: u32 = 25;
 const SPAM_REFILL_SECONDS: u64 = 300;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, Hash)]
 struct Key {
     object: String,
     field: String,
@@ -37,6 +38,13 @@ struct Record {
     involved: Value,
     namespace: String,
     at: jiff::Timestamp,
+}
+
+impl Record {
+    /// The name of the event that was first written at this moment.
+    fn name(&self, stamp: i128) -> String {
+        format!("{}.{stamp:x}", self.involved["name"].as_str().unwrap_or_default())
+    }
 }
 
 /// Where events are dropped in.
@@ -65,6 +73,7 @@ impl Recorder {
             api,
             node: node.to_owned(),
             records,
+            hashes: RandomState::new(),
             seen: HashMap::new(),
             spam: HashMap::new(),
             serial: 0,
@@ -137,8 +146,10 @@ impl Recorder {
     }
 }
 
+/// What was written before. Keys are hashes, and a name is made again from its stamp: a burst of pods is remembered for
+/// minutes, in thousands of texts otherwise.
 struct Seen {
-    name: String,
+    stamp: i128,
     count: u64,
     touched: Instant,
 }
@@ -148,8 +159,9 @@ pub struct Writer {
     api: Api,
     node: String,
     records: mpsc::Receiver<Record>,
-    seen: HashMap<(Key, String), Seen>,
-    spam: HashMap<String, (u32, Instant)>,
+    hashes: RandomState,
+    seen: HashMap<u64, Seen>,
+    spam: HashMap<u64, (u32, Instant)>,
     serial: u64,
 }
 
@@ -178,11 +190,11 @@ impl Writer {
             return;
         }
         let now = Instant::now();
-        let key = (record.key.clone(), record.namespace.clone());
+        let key = self.hashes.hash_one((&record.key, &record.namespace));
         if let Some(seen) = self.seen.get_mut(&key) {
             seen.count += 1;
             seen.touched = now;
-            let path = format!("/api/v1/namespaces/{}/events/{}", record.namespace, seen.name);
+            let path = format!("/api/v1/namespaces/{}/events/{}", record.namespace, record.name(seen.stamp));
             let body = json!({"count": seen.count, "lastTimestamp": record.at.to_string()});
             match self.api.patch_merge(&path, &body).await {
                 Ok(_) => return,
@@ -198,11 +210,10 @@ impl Writer {
         self.create(record, key, now).await;
     }
 
-    async fn create(&mut self, record: Record, key: (Key, String), now: Instant) {
+    async fn create(&mut self, record: Record, key: u64, now: Instant) {
         self.serial += 1;
-        let stamp = clock::now().as_nanosecond();
-        let base = record.involved["name"].as_str().unwrap_or_default();
-        let name = format!("{base}.{:x}", stamp.wrapping_add(i128::from(self.serial)));
+        let stamp = clock::now().as_nanosecond().wrapping_add(i128::from(self.serial));
+        let name = record.name(stamp);
         let body = json!({
             "apiVersion": "v1", "kind": "Event",
             "metadata": {"name": name, "namespace": record.namespace},
@@ -219,7 +230,7 @@ impl Writer {
                     self.seen.retain(|_, s| now.duration_since(s.touched).as_secs() < 600);
                 }
                 if self.seen.len() < REMEMBERED {
-                    self.seen.insert(key, Seen { name, count: 1, touched: now });
+                    self.seen.insert(key, Seen { stamp, count: 1, touched: now });
                 }
             }
             // Ignored: an event is best effort, and its namespace may be on its way out.
@@ -233,7 +244,7 @@ impl Writer {
         if self.spam.len() > REMEMBERED {
             self.spam.retain(|_, (_, at)| now.duration_since(*at).as_secs() < SPAM_REFILL_SECONDS);
         }
-        let (used, since) = self.spam.entry(object.to_owned()).or_insert((0, now));
+        let (used, since) = self.spam.entry(self.hashes.hash_one(object)).or_insert((0, now));
         let refilled = now.duration_since(*since).as_secs() / SPAM_REFILL_SECONDS;
         if refilled > 0 {
             *used = used.saturating_sub(u32::try_from(refilled).unwrap_or(u32::MAX));

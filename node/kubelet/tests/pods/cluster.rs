@@ -225,12 +225,17 @@ impl Cluster {
 
     /// How often an event about a pod with this reason was written.
     pub(crate) async fn told(&self, pod: &str, reason: &str) -> i32 {
+        self.counts(pod, reason).await.iter().sum()
+    }
+
+    /// The counts of the events about a pod with this reason.
+    pub(crate) async fn counts(&self, pod: &str, reason: &str) -> Vec<i32> {
         let api: Api<Event> = Api::default_namespaced(self.client.clone());
         let all = api.list(&ListParams::default()).await.unwrap().items.into_iter();
         let about = all.filter(|e| {
             e.involved_object.name.as_deref() == Some(pod) && e.reason.as_deref() == Some(reason)
         });
-        about.map(|event| event.count.unwrap_or(1)).sum()
+        about.map(|event| event.count.unwrap_or(1)).collect()
     }
 
     async fn messages(&self) -> Vec<String> {

@@ -118,6 +118,11 @@ async fn a_failed_container_is_restarted_at_once_and_then_backs_off() {
     assert_eq!(phase(&pod), "Running");
     let told = cluster.event("web", "BackOff").await;
     assert_eq!(told, format!("Back-off restarting failed container app in pod web_default({uid})"));
+    cluster
+        .eventually("the second start is counted, not written again", || async {
+            cluster.counts("web", "Started").await == [2]
+        })
+        .await;
     let last =
         pod.status.unwrap().container_statuses.unwrap()[0].last_state.clone().unwrap().terminated.unwrap();
     assert_eq!(last.exit_code, 1);
