@@ -32,6 +32,10 @@ use tracing_subscriber::{Layer, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::cli::{Cli, Verb};
 
+/// See [`memory`].
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     if args.next().is_some_and(|word| word == "supervisor") {
@@ -110,6 +114,16 @@ fn init_logs(filter: &str, ring: trace::Ring) {
 /// How long a thread for blocking calls waits for the next one: a burst makes many, and each keeps its stack.
 const IDLE_THREAD: std::time::Duration = std::time::Duration::from_secs(2);
 
+/// Runs a participant, or all of them, until it ends.
+fn serve(future: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    memory::give_back_after_bursts();
+    block_on(workers(), future)
+}
+
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8)
+}
+
 fn block_on<T>(workers: usize, future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers)
@@ -123,21 +137,20 @@ fn block_on<T>(workers: usize, future: impl Future<Output = anyhow::Result<T>>) 
 }
 
 fn run(cli: Cli, ring: trace::Ring) -> anyhow::Result<ExitCode> {
-    let workers = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8);
     let mut out = |line: &str| say(line);
     match cli.verb {
-        Verb::Up(args) => block_on(workers, up::up(args, ring))?,
+        Verb::Up(args) => serve(up::up(args, ring))?,
         Verb::Down(args) => block_on(2, down::down(args))?,
         Verb::Check(args) => return Ok(check_verb(&args)),
         Verb::Instance(data) => say(&instance::Instance::at(&data.data_dir)?.describe()),
-        Verb::Apiserver(args) => block_on(workers, solo::apiserver(args, ring))?,
-        Verb::Scheduler(args) => block_on(workers, solo::scheduler(args, ring))?,
-        Verb::Controllers(args) => block_on(workers, solo::controllers(args))?,
-        Verb::Kubelet(args) => block_on(workers, solo::kubelet(args, ring))?,
-        Verb::Runtime(args) => block_on(workers, solo::runtime(args, ring))?,
+        Verb::Apiserver(args) => serve(solo::apiserver(args, ring))?,
+        Verb::Scheduler(args) => serve(solo::scheduler(args, ring))?,
+        Verb::Controllers(args) => serve(solo::controllers(args))?,
+        Verb::Kubelet(args) => serve(solo::kubelet(args, ring))?,
+        Verb::Runtime(args) => serve(solo::runtime(args, ring))?,
         Verb::Cni(verb) => return cni::run(verb),
         Verb::Nri(verb) => nri::run(verb)?,
-        Verb::Image(verb) => block_on(workers, image::run(verb))?,
+        Verb::Image(verb) => block_on(workers(), image::run(verb))?,
         Verb::Apply(args) => block_on(1, client::apply(&args, &mut out))?,
         Verb::Get(args) => block_on(1, client::get(&args, &mut out))?,
         Verb::Logs(args) => block_on(1, client::logs(&args, &mut std::io::stdout()))?,

@@ -1,63 +1,52 @@
-//! Gives memory back when a burst is over: an allocator keeps what it was given, and a node that was busy once would look
-//! busy for ever.
+//! The allocator, and how a burst's memory goes back to the kernel.
+//!
+//! A burst of pods leaves a few thousand small things behind (events, the history of watches) among what it needed for a
+//! moment. jemalloc with one arena and small caches per thread puts them close together, and a thread of its own gives the
+//! rest back after half a second; see ADR 6 for what was measured. Its settings are those of `.cargo/config.toml`.
 
-use std::time::Duration;
-
-use tokio_util::sync::CancellationToken;
-
-/// How often it is looked whether there was a burst and whether it is over.
-const LOOK: Duration = Duration::from_secs(2);
-/// Less work than this between two looks is quiet.
-const QUIET: Duration = Duration::from_millis(150);
-
-/// At which quiet looks after a busy one the heap is trimmed: the store forgets a burst's history some seconds after it.
-const TRIMS: [u32; 2] = [1, 3];
-
-/// Whether the heap is to be trimmed, from the processor time used between two looks.
-struct Burst {
-    /// Quiet looks since the last busy one.
-    quiet: u32,
-}
-
-impl Burst {
-    fn is_over(&mut self, used: Duration) -> bool {
-        self.quiet = if used > QUIET { 0 } else { self.quiet.saturating_add(1) };
-        TRIMS.contains(&self.quiet)
-    }
-}
-
-fn used() -> Duration {
-    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::try_from(spent).unwrap_or_default()
-}
-
-/// Watches this process until `shutdown`.
-pub async fn give_back_after_bursts(shutdown: CancellationToken) {
-    let (mut burst, mut before) = (Burst { quiet: 0 }, used());
-    loop {
-        tokio::select! {
-            () = shutdown.cancelled() => return,
-            () = tokio::time::sleep(LOOK) => {}
-        }
-        let now = used();
-        if burst.is_over(now.saturating_sub(before)) {
-            // Ignored: whether there was something to give back changes nothing.
-            tokio::task::spawn_blocking(podwire_linux::memory::give_back).await.ok();
-        }
-        before = now;
+/// Lets jemalloc's own thread give memory back. Not for the supervisor, which has to stay single-threaded, nor for verbs
+/// that end at once.
+pub fn give_back_after_bursts() {
+    if let Err(error) = tikv_jemalloc_ctl::background_thread::write(true) {
+        tracing::warn!(%error, "memory of a burst is given back late: jemalloc has no thread for it");
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::{Duration, Instant};
+
+    fn resident() -> usize {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+    }
 
     #[test]
-    fn memory_is_given_back_after_each_burst_and_not_while_it_is_quiet() {
-        let (busy, idle) = (Duration::from_secs(1), Duration::from_millis(5));
-        let mut burst = Burst { quiet: 100 };
-        let looks = [idle, busy, busy, idle, idle, idle, idle, idle, busy, idle];
-        let trims = looks.map(|used| burst.is_over(used));
-        assert_eq!(trims, [false, false, false, true, false, true, false, false, false, true]);
+    fn memory_of_a_burst_is_given_back_although_some_of_it_is_kept() {
+        assert_eq!(
+            tikv_jemalloc_ctl::opt::narenas::read().unwrap(),
+            1,
+            "the settings of .cargo/config.toml were not built in"
+        );
+        super::give_back_after_bursts();
+        let before = resident();
+        let mut burst: Vec<Vec<u8>> =
+            (0..100_000_usize).map(|number| vec![1; 200 + number % 2_000]).collect();
+        let most = resident();
+        assert!(most > before + (80 << 20), "{before} {most}");
+        // Every hundredth piece outlives the burst.
+        let mut number = 0;
+        burst.retain(|_| {
+            number += 1;
+            number % 100 == 0
+        });
+        burst.shrink_to_fit();
+        let until = Instant::now() + Duration::from_secs(20);
+        while resident() > before + (40 << 20) {
+            assert!(Instant::now() < until, "{before} before, {most} at most, {} now", resident());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(burst.len(), 1000);
     }
 }

@@ -54,8 +54,6 @@ pub async fn up(args: UpArgs, ring: Ring) -> Result<()> {
         tracing_served.shutdown.clone(),
     ));
 
-    tracing_served.tasks.spawn(crate::memory::give_back_after_bursts(tracing_served.shutdown.clone()));
-
     let mut ready = false;
     let verdict = loop {
         tokio::select! {

@@ -12,7 +12,6 @@ pub mod cgroup;
 #[doc(hidden)]
 pub mod hostile;
 pub mod kernel;
-pub mod memory;
 pub mod mount;
 pub mod namespaces;
 pub mod netns;
