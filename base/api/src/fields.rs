@@ -107,7 +107,7 @@ mod tests {
             ("status.podIP", ""),
         ] {
             assert!(
-                fields.iter().any(|(f, v)| (*f, v.as_str()) == expected),
+                fields.iter().any(|(f, v)| (*f, v.as_ref()) == expected),
                 "{expected:?} not in {fields:?}"
             );
         }

@@ -208,24 +208,23 @@ mod tests {
         let kind = crate::core::kind("", "v1", "configmaps");
         let cache = Arc::new(ResourceCache::new(kind, 0));
         let by_prefix = [(kind.storage_prefix, cache.clone())].into();
-        let caches = Arc::new(Caches { by_prefix, applied: watch::Sender::new(0) });
+        let caches = Caches { by_prefix, applied: watch::Sender::new(0) };
         let (tell, heard) = tokio::sync::mpsc::channel(1);
         let stream = futures::stream::unfold(heard, |mut heard| async { Some((heard.recv().await?, heard)) });
         let shutdown = CancellationToken::new();
-        let following = {
-            let (caches, shutdown) = (caches.clone(), shutdown.clone());
-            tokio::spawn(async move { caches.follow(stream.boxed(), &shutdown).await })
+        let bursts = async {
+            // The second one comes while the first waits to become old.
+            for burst in 0..2 {
+                let events: Vec<_> = (1..=400).map(|number| put(burst * 400 + number)).collect();
+                tell.send(Ok(events)).await.unwrap();
+                caches.wait_for(burst * 400 + 400).await.unwrap();
+                assert!(cache.cursor_after(burst * 400 + 1).is_ok(), "all of it is there at first");
+                tokio::time::sleep(Duration::from_secs(8)).await;
+                assert!(cache.cursor_after(burst * 400 + 1).is_err(), "burst {burst} was given back");
+            }
+            shutdown.cancel();
         };
-        // The second one comes while the first waits to become old.
-        for burst in 0..2 {
-            let events: Vec<_> = (1..=400).map(|number| put(burst * 400 + number)).collect();
-            tell.send(Ok(events)).await.unwrap();
-            caches.wait_for(burst * 400 + 400).await.unwrap();
-            assert!(cache.cursor_after(burst * 400 + 1).is_ok(), "all of it is there at first");
-            tokio::time::sleep(Duration::from_secs(8)).await;
-            assert!(cache.cursor_after(burst * 400 + 1).is_err(), "burst {burst} was given back");
-        }
-        shutdown.cancel();
-        following.await.unwrap().unwrap();
+        let (followed, ()) = tokio::join!(caches.follow(stream.boxed(), &shutdown), bursts);
+        followed.unwrap();
     }
 }
