@@ -89,6 +89,30 @@ struct CdiHook {
     timeout: Option<i64>,
 }
 
+impl File {
+    fn edits(&self) -> impl Iterator<Item = &Edits> {
+        self.devices.iter().map(|device| &device.container_edits).chain([&self.container_edits])
+    }
+}
+
+impl Edits {
+    /// What makes them no edits at all; the reference library skips a file for the same.
+    fn fault(&self) -> Option<String> {
+        let env = self.env.iter().find(|pair| pair.find('=').is_none_or(|at| at == 0));
+        let node = self.device_nodes.iter().find(|node| node.path.is_empty());
+        let mount =
+            self.mounts.iter().find(|mount| mount.host_path.is_empty() || mount.container_path.is_empty());
+        let hook = self.hooks.iter().find(|hook| hook.path.is_empty());
+        let faults = [
+            env.map(|pair| format!("{pair:?} is no environment variable")),
+            node.map(|_| "a device node without a path".to_owned()),
+            mount.map(|mount| format!("a mount from {:?} to {:?}", mount.host_path, mount.container_path)),
+            hook.map(|hook| format!("a {} hook without a path", hook.hook_name)),
+        ];
+        faults.into_iter().flatten().next()
+    }
+}
+
 /// One device, where it was found.
 #[derive(Debug)]
 struct Known {
@@ -122,6 +146,10 @@ fn parse(path: &Path) -> Option<File> {
         } else {
             serde_json::from_str(&text).map_err(|error| error.to_string())
         }
+    });
+    let file = file.and_then(|file| {
+        let fault = file.edits().find_map(Edits::fault);
+        fault.map_or(Ok(file), Err)
     });
     match file {
         Ok(file) if file.kind.contains('/') && !file.devices.is_empty() => Some(file),
@@ -407,6 +435,33 @@ mod tests {
         std::fs::write(run.path().join("3.json"), file(&one("x", "WHICH=other"))).unwrap();
         let twice = edit(&mut spec, &["a.b/c=x".to_owned()], &load(&[etc.path(), run.path()]));
         assert!(matches!(twice, Err(CdiError::Conflict { .. })), "{twice:?}");
+    }
+
+    #[test]
+    fn a_file_with_an_edit_that_is_none_is_skipped_like_the_reference_library_does() {
+        let edits = [
+            (r#"{"deviceNodes":[{"path":"/dev/a","type":"c","major":1,"minor":5}]}"#, true),
+            (r#"{"deviceNodes":[{"type":"c","major":1,"minor":5}]}"#, false),
+            (r#"{"env":["A=1","B="]}"#, true),
+            (r#"{"env":["A=1","B"]}"#, false),
+            (r#"{"env":["=1"]}"#, false),
+            (r#"{"mounts":[{"hostPath":"/a","containerPath":"/b"}]}"#, true),
+            (r#"{"mounts":[{"hostPath":"/a"}]}"#, false),
+            (r#"{"mounts":[{"containerPath":"/b"}]}"#, false),
+            (r#"{"hooks":[{"hookName":"poststop","path":"/h"}]}"#, true),
+            (r#"{"hooks":[{"hookName":"poststop"}]}"#, false),
+        ];
+        for (text, sound) in edits {
+            let dir = tempfile::tempdir().unwrap();
+            let device = format!(r#"{{"kind":"a.b/c","devices":[{{"name":"x","containerEdits":{text}}}]}}"#);
+            let shared = format!(r#"{{"kind":"a.b/c","containerEdits":{text},"devices":[{{"name":"x"}}]}}"#);
+            for file in [device, shared] {
+                std::fs::write(dir.path().join("x.json"), &file).unwrap();
+                let mut spec = Spec::default();
+                let given = inject(&mut spec, &[dir.path().to_owned()], &["a.b/c=x".to_owned()]);
+                assert_eq!(given.is_ok(), sound, "{file}: {given:?}");
+            }
+        }
     }
 
     #[test]
