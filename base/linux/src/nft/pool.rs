@@ -1,9 +1,11 @@
-//! nfnetlink sockets kept open between uses, by network namespace.
+//! nfnetlink sockets of the process's own network namespace, kept open between uses.
 //!
 //! Closing one waits until the kernel has freed whatever its last transactions deleted, some twenty milliseconds; a
-//! long-lived process therefore keeps a few.
+//! long-lived process therefore keeps a few. Sockets in the namespaces of pods are closed: an open one would keep the
+//! namespace, and all that is in it, after the pod is gone.
 
 use std::ops::{Deref, DerefMut};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use super::{Error, Socket};
@@ -20,9 +22,20 @@ pub struct Pooled {
     netns: Option<Identity>,
 }
 
+/// The calling thread's network namespace, if it is the process's own.
+fn home() -> Option<Identity> {
+    let of = |netns: Result<Netns, _>| netns.and_then(|netns| netns.identity()).ok();
+    let here = of(Netns::current())?;
+    // That of the thread which began the process.
+    (of(Netns::open(Path::new("/proc/self/ns/net")))? == here).then_some(here)
+}
+
 /// A socket in the calling thread's network namespace.
 pub fn netfilter() -> Result<Pooled, Error> {
-    let netns = Netns::current().and_then(|netns| netns.identity()).ok();
+    let netns = home();
+    if netns.is_none() {
+        return Ok(Pooled { socket: Some(Socket::netfilter()?), netns });
+    }
     let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
     let at = idle.iter().position(|(identity, _)| Some(*identity) == netns);
     if let Some(at) = at {
@@ -54,5 +67,27 @@ impl Drop for Pooled {
         if idle.len() < KEPT {
             idle.push((netns, socket));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(identity: Identity) -> usize {
+        IDLE.lock().unwrap().iter().filter(|(other, _)| *other == identity).count()
+    }
+
+    #[test]
+    fn a_socket_in_a_pods_namespace_does_not_keep_it() {
+        let home = Netns::current().unwrap().identity().unwrap();
+        drop(netfilter().unwrap());
+        assert!(kept(home) > 0, "at home one is kept for the next time");
+        let elsewhere = std::thread::spawn(|| {
+            crate::netns::unshare().unwrap();
+            drop(netfilter().unwrap());
+            Netns::current().unwrap().identity().unwrap()
+        });
+        assert_eq!(kept(elsewhere.join().unwrap()), 0);
     }
 }
