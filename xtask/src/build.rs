@@ -17,9 +17,17 @@ pub fn debug(root: &Path) -> Result<PathBuf> {
     Ok(target(root).join("debug"))
 }
 
+/// The same, and every test with them. Chosen from the whole workspace the binaries are made of the very crates that the
+/// tests are made of; alone they would want other features of some, and half of the workspace would be compiled twice.
+pub fn beside_tests(root: &Path) -> Result<PathBuf> {
+    cargo(root, &["build", "--workspace", "--bin", "podwire", "--bin", "podwire-cni", "--tests"])?;
+    app(root, &[])?;
+    Ok(target(root).join("debug"))
+}
+
 /// Builds the example of an NRI plugin in the dev profile; it lies in `examples` beside the binaries.
 pub fn plugin_example(root: &Path) -> Result<()> {
-    cargo(root, &["build", "--package", "podwire-nri", "--example", "logger"])
+    cargo(root, &["build", "--workspace", "--example", "logger"])
 }
 
 /// Builds every binary in the release profile, the plugins as they are shipped; the folder they are in.

@@ -15,7 +15,7 @@ pub const VERSION_BEFORE: &str = "29628e7";
 
 /// Every test that needs no peer from elsewhere.
 pub fn test(root: &Path) -> Result<()> {
-    let binaries = build::debug(root)?;
+    let binaries = build::beside_tests(root)?;
     let mut command = Command::new("cargo");
     command.args(["test", "--quiet", "--workspace", "--no-fail-fast"]).env("PODWIRE_BIN_DIR", binaries);
     finish(command.current_dir(root), "make test")
@@ -23,22 +23,24 @@ pub fn test(root: &Path) -> Result<()> {
 
 /// The tests with real peers whose names contain `part`; all of them with the comparison of the two API servers.
 pub fn interop(root: &Path, part: &str) -> Result<()> {
-    let binaries = build::debug(root)?;
+    let binaries = build::beside_tests(root)?;
     build::plugin_example(root)?;
-    let lane = |package: &str, rest: &[&str]| {
+    let lane = |which: &[&str]| {
         let mut command = Command::new("cargo");
         command
-            .args(["test", "--package", package, "--features", "interop", "--no-fail-fast"])
-            .args(rest)
+            .args(["test", "--no-fail-fast"])
+            .args(which)
             .args(["--", "--test-threads=1", part])
             .env("PODWIRE_BIN_DIR", &binaries)
             .env("PODWIRE_PEERS", peers::default_folder());
-        finish(command.current_dir(root), &format!("interop of {package}"))
+        finish(command.current_dir(root), &format!("interop: cargo test {}", which.join(" ")))
     };
-    let whole = lane("podwire-tests", &[]);
-    if part.is_empty() {
-        lane("podwire-apiserver", &["--test", "differential"])?;
+    if !part.is_empty() {
+        // Of the whole workspace, like `make test`, so that what that has built is used again.
+        return lane(&["--workspace", "--features", "podwire-tests/interop", "--test", "interop_*"]);
     }
+    let whole = lane(&["--package", "podwire-tests", "--features", "interop"]);
+    lane(&["--package", "podwire-apiserver", "--features", "interop", "--test", "differential"])?;
     whole
 }
 
