@@ -83,11 +83,11 @@ mod tests {
         let home = Netns::current().unwrap().identity().unwrap();
         drop(netfilter().unwrap());
         assert!(kept(home) > 0, "at home one is kept for the next time");
-        let elsewhere = std::thread::spawn(|| {
+        let elsewhere = std::thread::Builder::new().name("elsewhere".to_owned()).spawn(|| {
             crate::netns::unshare().unwrap();
             drop(netfilter().unwrap());
             Netns::current().unwrap().identity().unwrap()
         });
-        assert_eq!(kept(elsewhere.join().unwrap()), 0);
+        assert_eq!(kept(elsewhere.unwrap().join().unwrap()), 0);
     }
 }
