@@ -17,7 +17,7 @@ use crate::extract::Wanted;
 
 /// Changes are kept at least this long, as far as the limits below allow.
 const KEEP: Duration = Duration::from_secs(75);
-/// So many are kept however old they are.
+/// So many are kept however old they are, as far as their bytes allow.
 const KEEP_ALWAYS: usize = 100;
 /// No more changes than this are kept.
 const KEEP_COUNT: usize = 50_000;
