@@ -1,12 +1,10 @@
 //! Kinds that are stored as another kind: `events.k8s.io` events as legacy ones, old autoscalers as new ones.
 
-mod autoscaler;
+pub(crate) mod autoscaler;
 
 pub(crate) use autoscaler::METRICS;
 
 use serde_json::{Map, Value};
-
-use crate::Kind;
 
 const RENAMED: [(&str, &str); 8] = [
     ("involvedObject", "regarding"),
@@ -38,42 +36,13 @@ fn rename(event: &mut Value, group: &str, forward: bool) {
     }
 }
 
-/// The kind whose form is stored, when it is not the kind itself.
-pub fn stored_as(kind: &Kind) -> Option<&'static Kind> {
-    match (kind.group, kind.version, kind.kind) {
-        ("events.k8s.io", "v1", "Event") => crate::by_gvk("", "v1", "Event"),
-        ("autoscaling", "v1", "HorizontalPodAutoscaler") => {
-            crate::by_gvk("autoscaling", "v2", "HorizontalPodAutoscaler")
-        }
-        _ => None,
-    }
-}
-
-/// Turns an object of the kind into its stored form; other kinds stay as they are.
-pub fn to_stored(kind: &Kind, object: &mut Value) {
-    match (kind.group, kind.version, kind.kind) {
-        ("events.k8s.io", _, "Event") => event_to_core(object),
-        ("autoscaling", "v1", "HorizontalPodAutoscaler") => autoscaler::to_v2(object),
-        _ => {}
-    }
-}
-
-/// Turns a stored object into the kind's form; other kinds stay as they are.
-pub fn from_stored(kind: &Kind, object: &mut Value) {
-    match (kind.group, kind.version, kind.kind) {
-        ("events.k8s.io", _, "Event") => event_from_core(object),
-        ("autoscaling", "v1", "HorizontalPodAutoscaler") => autoscaler::to_v1(object),
-        _ => {}
-    }
-}
-
 /// Turns an `events.k8s.io/v1` event into the stored `v1` form.
-pub fn event_to_core(event: &mut Value) {
+pub(crate) fn event_to_core(event: &mut Value) {
     rename(event, "", false);
 }
 
 /// Turns a stored `v1` event into its `events.k8s.io/v1` form.
-pub fn event_from_core(event: &mut Value) {
+pub(crate) fn event_from_core(event: &mut Value) {
     rename(event, "events.k8s.io", true);
 }
 

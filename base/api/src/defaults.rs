@@ -1,7 +1,7 @@
 //! Defaulting: the values Kubernetes fills in when a client leaves them out, per kind.
 
-mod pod;
-mod workload;
+pub(crate) mod pod;
+pub(crate) mod workload;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -18,43 +18,7 @@ type Object = Map<String, Value>;
 pub fn apply(kind: &Kind, object: &mut Value) {
     let Value::Object(map) = object else { return };
     declared(kind.schema, map);
-    match (kind.group, kind.kind) {
-        ("", "Pod") => pod::pod(map),
-        ("", "Secret") => secret(map),
-        ("", "Namespace") => namespace(map),
-        ("", "Node") => node(map),
-        ("", "Service") => service(map),
-        ("", "Endpoints") => each(map, "subsets", |s| each(s, "ports", |p| set(p, "protocol", "TCP"))),
-        ("", "PersistentVolume") => {
-            set(child(map, "status"), "phase", "Pending");
-            let spec = child(map, "spec");
-            set(spec, "persistentVolumeReclaimPolicy", "Retain");
-            absent(spec, "volumeMode", "Filesystem");
-            if let Some(Value::Object(host)) = spec.get_mut("hostPath") {
-                absent(host, "type", "");
-            }
-        }
-        ("", "PersistentVolumeClaim") => {
-            set(child(map, "status"), "phase", "Pending");
-            absent(child(map, "spec"), "volumeMode", "Filesystem");
-        }
-        ("", "LimitRange") => each(child(map, "spec"), "limits", limit),
-        ("", "PodTemplate") => pod::template(child(map, "template")),
-        ("", "ReplicationController") => workload::replication_controller(map),
-        ("apps" | "batch", _) => workload::apply(kind, map),
-        ("storage.k8s.io", _) => storage(kind, map),
-        ("discovery.k8s.io", "EndpointSlice") => each(map, "ports", |port| {
-            absent(port, "name", "");
-            absent(port, "protocol", "TCP");
-        }),
-        ("networking.k8s.io", _) => networking(kind, map),
-        ("scheduling.k8s.io", "PriorityClass") => absent(map, "preemptionPolicy", "PreemptLowerPriority"),
-        ("rbac.authorization.k8s.io", _) => rbac(map),
-        ("resource.k8s.io", _) => resource(kind, map),
-        ("autoscaling", "HorizontalPodAutoscaler") => workload::autoscaler(kind, map),
-        ("authentication.k8s.io", "TokenRequest") => absent(child(map, "spec"), "expirationSeconds", 3600),
-        _ => {}
-    }
+    kind.strategy.defaults(map);
 }
 
 /// Defaults that the schema itself declares, in every message of the object.
@@ -128,7 +92,7 @@ pub(crate) fn text<'a>(map: &'a Object, key: &str) -> &'a str {
 }
 
 /// Plain text a client wrote for its convenience becomes data.
-fn secret(map: &mut Object) {
+pub(crate) fn secret(map: &mut Object) {
     set(map, "type", "Opaque");
     if let Some(Value::Object(plain)) = map.remove("stringData") {
         for (key, value) in plain {
@@ -138,7 +102,7 @@ fn secret(map: &mut Object) {
     }
 }
 
-fn namespace(map: &mut Object) {
+pub(crate) fn namespace(map: &mut Object) {
     let name = text(child(map, "metadata"), "name").to_owned();
     if !name.is_empty() {
         let labels = child(child(map, "metadata"), "labels");
@@ -147,14 +111,14 @@ fn namespace(map: &mut Object) {
     set(child(map, "status"), "phase", "Active");
 }
 
-fn node(map: &mut Object) {
+pub(crate) fn node(map: &mut Object) {
     let status = child(map, "status");
     if let (None, Some(capacity)) = (status.get("allocatable"), status.get("capacity").cloned()) {
         status.insert("allocatable".to_owned(), capacity);
     }
 }
 
-fn service(map: &mut Object) {
+pub(crate) fn service(map: &mut Object) {
     let spec = child(map, "spec");
     set(spec, "sessionAffinity", "None");
     if text(spec, "sessionAffinity") == "ClientIP" {
@@ -185,7 +149,7 @@ fn service(map: &mut Object) {
     }
 }
 
-fn limit(item: &mut Object) {
+pub(crate) fn limit(item: &mut Object) {
     if text(item, "type") != "Container" {
         return;
     }
@@ -197,50 +161,27 @@ fn limit(item: &mut Object) {
     }
 }
 
-fn storage(kind: &Kind, map: &mut Object) {
-    match kind.kind {
-        "StorageClass" => {
-            absent(map, "reclaimPolicy", "Delete");
-            absent(map, "volumeBindingMode", "Immediate");
-        }
-        "CSIDriver" => {
-            let spec = child(map, "spec");
-            absent(spec, "attachRequired", true);
-            absent(spec, "podInfoOnMount", false);
-            absent(spec, "storageCapacity", false);
-            absent(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
-            absent(spec, "volumeLifecycleModes", json!(["Persistent"]));
-            absent(spec, "requiresRepublish", false);
-            absent(spec, "seLinuxMount", false);
-        }
-        _ => {}
-    }
+pub(crate) fn storage_driver(map: &mut Object) {
+    let spec = child(map, "spec");
+    absent(spec, "attachRequired", true);
+    absent(spec, "podInfoOnMount", false);
+    absent(spec, "storageCapacity", false);
+    absent(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+    absent(spec, "volumeLifecycleModes", json!(["Persistent"]));
+    absent(spec, "requiresRepublish", false);
+    absent(spec, "seLinuxMount", false);
 }
 
-fn networking(kind: &Kind, map: &mut Object) {
-    match kind.kind {
-        "NetworkPolicy" => {
-            let spec = child(map, "spec");
-            for side in ["ingress", "egress"] {
-                each(spec, side, |rule| each(rule, "ports", |port| absent(port, "protocol", "TCP")));
-            }
-            let egress = spec.get("egress").and_then(Value::as_array).is_some_and(|e| !e.is_empty());
-            absent(
-                spec,
-                "policyTypes",
-                if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) },
-            );
-        }
-        "IngressClass" => {
-            if let Some(Value::Object(parameters)) = child(map, "spec").get_mut("parameters") {
-                set(parameters, "scope", "Cluster");
-            }
-        }
-        _ => {}
+pub(crate) fn network_policy(map: &mut Object) {
+    let spec = child(map, "spec");
+    for side in ["ingress", "egress"] {
+        each(spec, side, |rule| each(rule, "ports", |port| absent(port, "protocol", "TCP")));
     }
+    let egress = spec.get("egress").and_then(Value::as_array).is_some_and(|e| !e.is_empty());
+    absent(spec, "policyTypes", if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
 }
 
-fn rbac(map: &mut Object) {
+pub(crate) fn role_binding(map: &mut Object) {
     const GROUP: &str = "rbac.authorization.k8s.io";
     if let Some(Value::Object(role)) = map.get_mut("roleRef") {
         set(role, "apiGroup", GROUP);
@@ -252,12 +193,8 @@ fn rbac(map: &mut Object) {
     });
 }
 
-fn resource(kind: &Kind, map: &mut Object) {
-    let spec = match kind.kind {
-        "ResourceClaim" => child(map, "spec"),
-        "ResourceClaimTemplate" => child(child(map, "spec"), "spec"),
-        _ => return,
-    };
+/// The specification of a claim or of a claim's template.
+pub(crate) fn device_claim(spec: &mut Object) {
     if let Some(Value::Object(devices)) = spec.get_mut("devices") {
         each(devices, "requests", |request| {
             if let Some(Value::Object(exactly)) = request.get_mut("exactly") {

@@ -1,8 +1,8 @@
-//! Discovery documents: the legacy lists and the aggregated form, made from the kinds table.
+//! Discovery documents: the legacy lists and the aggregated form, made from the registry of kinds.
 
 use serde_json::{Map, Value, json};
 
-use crate::kinds::{Kind, groups, of_group_version};
+use crate::{Kind, Registry};
 
 fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
@@ -18,15 +18,15 @@ pub fn api_versions(server_address: &str) -> Value {
 }
 
 /// `GET /apis`: every group but the legacy one.
-pub fn api_group_list() -> Value {
-    let named = groups().into_iter().filter(|(name, _)| !name.is_empty());
+pub fn api_group_list(kinds: &Registry) -> Value {
+    let named = kinds.groups().into_iter().filter(|(name, _)| !name.is_empty());
     let list: Vec<Value> = named.map(|(name, versions)| group_entry(name, &versions)).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": list})
 }
 
 /// `GET /apis/<group>`.
-pub fn api_group(group: &str) -> Option<Value> {
-    let (name, versions) = groups().into_iter().find(|(name, _)| *name == group && !name.is_empty())?;
+pub fn api_group(kinds: &Registry, group: &str) -> Option<Value> {
+    let (name, versions) = kinds.groups().into_iter().find(|(name, _)| *name == group && !name.is_empty())?;
     let mut entry = group_entry(name, &versions);
     entry["kind"] = json!("APIGroup");
     entry["apiVersion"] = json!("v1");
@@ -40,21 +40,21 @@ fn group_entry(name: &str, versions: &[&str]) -> Value {
 }
 
 /// `GET /api/v1` and `GET /apis/<group>/<version>`.
-pub fn api_resource_list(group: &str, version: &str) -> Option<Value> {
+pub fn api_resource_list(kinds: &Registry, group: &str, version: &str) -> Option<Value> {
     let mut resources = Vec::new();
-    for kind in of_group_version(group, version) {
+    for kind in kinds.of_group_version(group, version) {
         let mut entry = Map::new();
-        entry.insert("name".to_owned(), kind.resource.into());
-        entry.insert("singularName".to_owned(), kind.singular.into());
+        entry.insert("name".to_owned(), kind.resource.as_ref().into());
+        entry.insert("singularName".to_owned(), kind.singular.as_ref().into());
         entry.insert("namespaced".to_owned(), kind.namespaced.into());
-        entry.insert("kind".to_owned(), kind.kind.into());
-        entry.insert("verbs".to_owned(), json!(kind.verbs));
+        entry.insert("kind".to_owned(), kind.kind.as_ref().into());
+        entry.insert("verbs".to_owned(), json!(kind.verbs.words()));
         names(&mut entry, kind);
         resources.push(Value::Object(entry));
-        for sub in kind.subresources {
-            let name = format!("{}/{}", kind.resource, sub.name);
-            let mut entry = json!({"name": name, "singularName": "", "namespaced": kind.namespaced, "kind": sub.kind, "verbs": sub.verbs});
-            if (sub.group, sub.version) != (group, version) {
+        for sub in &kind.subresources {
+            let name = format!("{}/{}", kind.resource, sub.part);
+            let mut entry = json!({"name": name, "singularName": "", "namespaced": kind.namespaced, "kind": sub.kind, "verbs": sub.verbs.words()});
+            if sub.group != group || sub.version != version {
                 entry["version"] = json!(sub.version);
                 if !sub.group.is_empty() {
                     entry["group"] = json!(sub.group);
@@ -83,24 +83,24 @@ fn names(entry: &mut Map<String, Value>, kind: &Kind) {
 }
 
 /// `GET /api` in the aggregated form.
-pub fn aggregated_core() -> Value {
-    aggregated(|name| name.is_empty())
+pub fn aggregated_core(kinds: &Registry) -> Value {
+    aggregated(kinds, |name| name.is_empty())
 }
 
 /// `GET /apis` in the aggregated form.
-pub fn aggregated_groups() -> Value {
-    aggregated(|name| !name.is_empty())
+pub fn aggregated_groups(kinds: &Registry) -> Value {
+    aggregated(kinds, |name| !name.is_empty())
 }
 
-fn aggregated(wanted: impl Fn(&str) -> bool) -> Value {
+fn aggregated(kinds: &Registry, wanted: impl Fn(&str) -> bool) -> Value {
     let mut items = Vec::new();
-    for (name, versions) in groups().into_iter().filter(|(name, _)| wanted(name)) {
+    for (name, versions) in kinds.groups().into_iter().filter(|(name, _)| wanted(name)) {
         let metadata = if name.is_empty() { json!({}) } else { json!({"name": name}) };
         let versions: Vec<Value> = versions
             .iter()
             .map(|version| {
                 let resources: Vec<Value> =
-                    of_group_version(name, version).map(aggregated_resource).collect();
+                    kinds.of_group_version(name, version).map(|kind| aggregated_resource(kind)).collect();
                 json!({"version": version, "freshness": "Current", "resources": resources})
             })
             .collect();
@@ -111,16 +111,16 @@ fn aggregated(wanted: impl Fn(&str) -> bool) -> Value {
 
 fn aggregated_resource(kind: &Kind) -> Value {
     let mut entry = Map::new();
-    entry.insert("resource".to_owned(), kind.resource.into());
-    entry.insert("responseKind".to_owned(), response_kind(kind.group, kind.version, kind.kind));
+    entry.insert("resource".to_owned(), kind.resource.as_ref().into());
+    entry.insert("responseKind".to_owned(), response_kind(&kind.group, &kind.version, &kind.kind));
     entry.insert("scope".to_owned(), if kind.namespaced { "Namespaced" } else { "Cluster" }.into());
-    entry.insert("singularResource".to_owned(), kind.singular.into());
-    entry.insert("verbs".to_owned(), json!(kind.verbs));
+    entry.insert("singularResource".to_owned(), kind.singular.as_ref().into());
+    entry.insert("verbs".to_owned(), json!(kind.verbs.words()));
     names(&mut entry, kind);
     let subresources: Vec<Value> = kind
         .subresources
         .iter()
-        .map(|s| json!({"subresource": s.name, "responseKind": response_kind(s.group, s.version, s.kind), "verbs": s.verbs}))
+        .map(|s| json!({"subresource": s.part.as_str(), "responseKind": response_kind(&s.group, &s.version, &s.kind), "verbs": s.verbs.words()}))
         .collect();
     if !subresources.is_empty() {
         entry.insert("subresources".to_owned(), subresources.into());
@@ -138,7 +138,8 @@ mod tests {
 
     #[test]
     fn both_forms_name_every_kind() {
-        let core = api_resource_list("", "v1").unwrap();
+        let kinds = Registry::builtin();
+        let core = api_resource_list(kinds, "", "v1").unwrap();
         let named = |list: &Value, name: &str| {
             list["resources"].as_array().unwrap().iter().find(|r| r["name"] == name).cloned()
         };
@@ -149,18 +150,18 @@ mod tests {
             (eviction["group"].as_str(), eviction["kind"].as_str()),
             (Some("policy"), Some("Eviction"))
         );
-        assert!(api_resource_list("nope", "v1").is_none());
-        assert_eq!(api_group("apps").unwrap()["preferredVersion"]["groupVersion"], "apps/v1");
-        assert!(api_group("").is_none());
-        let groups = aggregated_groups();
+        assert!(api_resource_list(kinds, "nope", "v1").is_none());
+        assert_eq!(api_group(kinds, "apps").unwrap()["preferredVersion"]["groupVersion"], "apps/v1");
+        assert!(api_group(kinds, "").is_none());
+        let groups = aggregated_groups(kinds);
         let apps =
             groups["items"].as_array().unwrap().iter().find(|g| g["metadata"]["name"] == "apps").unwrap();
         assert_eq!(apps["versions"][0]["resources"][2]["subresources"][0]["subresource"], "scale");
-        let total: usize = crate::kinds().iter().filter(|k| k.group.is_empty()).count();
+        let total: usize = kinds.kinds().iter().filter(|k| k.group.is_empty()).count();
         assert_eq!(
-            aggregated_core()["items"][0]["versions"][0]["resources"].as_array().unwrap().len(),
+            aggregated_core(kinds)["items"][0]["versions"][0]["resources"].as_array().unwrap().len(),
             total
         );
-        assert_eq!(api_group_list()["groups"].as_array().unwrap().len(), crate::groups().len() - 1);
+        assert_eq!(api_group_list(kinds)["groups"].as_array().unwrap().len(), kinds.groups().len() - 1);
     }
 }

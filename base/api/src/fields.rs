@@ -4,87 +4,45 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use crate::Kind;
+use crate::{Kind, Text};
 
 /// The names of a kind's selectable fields.
-pub fn names(kind: &Kind) -> impl Iterator<Item = &'static str> + use<> {
-    ["metadata.name", "metadata.namespace"].into_iter().chain(kind.selectable_fields.iter().copied())
+pub fn names(kind: &Kind) -> impl Iterator<Item = &str> {
+    ["metadata.name", "metadata.namespace"].into_iter().chain(kind.selectable_fields.iter().map(Text::as_ref))
 }
 
 /// Every selectable field of the object with its value as selectors see it, in the order of [`names`].
-pub fn selectable<'a>(kind: &Kind, object: &'a Value) -> Vec<(&'static str, Cow<'a, str>)> {
+pub fn selectable<'a>(kind: &'a Kind, object: &'a Value) -> Vec<(&'a str, Cow<'a, str>)> {
     names(kind).map(|field| (field, value(kind, object, field).unwrap_or_default())).collect()
-}
-
-/// JSON paths that [`selectable`] reads; enough of an object to compute its selectable fields.
-pub fn source_paths(kind: &Kind) -> &'static [&'static str] {
-    match (kind.group, kind.resource) {
-        ("", "pods") => &[
-            "spec.nodeName",
-            "spec.restartPolicy",
-            "spec.schedulerName",
-            "spec.serviceAccountName",
-            "spec.hostNetwork",
-            "status.phase",
-            "status.podIP",
-            "status.podIPs",
-            "status.nominatedNodeName",
-        ],
-        ("", "events") => &["involvedObject", "reason", "reportingComponent", "source", "type"],
-        ("events.k8s.io", "events") => {
-            &["regarding", "reason", "reportingController", "deprecatedSource", "type"]
-        }
-        ("batch", "jobs") => &["status.succeeded"],
-        _ => kind.selectable_fields,
-    }
 }
 
 /// The value of one selectable field.
 pub fn value<'a>(kind: &Kind, object: &'a Value, field: &str) -> Option<Cow<'a, str>> {
-    let found = match (kind.resource, field) {
-        ("pods", "status.podIPs") => return Some(pod_ips(object)),
-        ("events", "source") => return event_source(kind, object).map(Cow::Borrowed),
-        ("events", "reportingComponent") if kind.group.is_empty() => &object["reportingComponent"],
-        ("jobs", "status.successful") => &object["status"]["succeeded"],
-        ("nodes", "spec.unschedulable") | ("pods", "spec.hostNetwork") => {
-            return Some(Cow::Borrowed(if lookup(object, field).as_bool() == Some(true) {
-                "true"
-            } else {
-                "false"
-            }));
-        }
-        _ => lookup(object, field),
-    };
-    match found {
+    kind.strategy.field(object, field)
+}
+
+/// The value at a path of names.
+pub(crate) fn plain<'a>(object: &'a Value, path: &str) -> Option<Cow<'a, str>> {
+    word(lookup(object, path))
+}
+
+/// A simple value as a selector sees it.
+pub(crate) fn word(value: &Value) -> Option<Cow<'_, str>> {
+    match value {
         Value::String(s) => Some(Cow::Borrowed(s)),
         Value::Number(n) => Some(Cow::Owned(n.to_string())),
         Value::Bool(b) => Some(Cow::Borrowed(if *b { "true" } else { "false" })),
-        _ if field == "status.replicas" || field == "status.successful" => Some(Cow::Borrowed("0")),
         _ => None,
     }
 }
 
+/// A flag that is false when it is absent.
+pub(crate) fn flag(object: &Value, path: &str) -> Cow<'static, str> {
+    Cow::Borrowed(if lookup(object, path).as_bool() == Some(true) { "true" } else { "false" })
+}
+
 fn lookup<'a>(object: &'a Value, path: &str) -> &'a Value {
     path.split('.').fold(object, |at, part| &at[part])
-}
-
-fn pod_ips(object: &Value) -> Cow<'_, str> {
-    let ips = object["status"]["podIPs"].as_array().map(Vec::as_slice).unwrap_or_default();
-    match ips {
-        [] => Cow::Borrowed(""),
-        [one] => Cow::Borrowed(one["ip"].as_str().unwrap_or_default()),
-        many => Cow::Owned(many.iter().filter_map(|i| i["ip"].as_str()).collect::<Vec<_>>().join(",")),
-    }
-}
-
-fn event_source<'a>(kind: &Kind, object: &'a Value) -> Option<&'a str> {
-    let (source, reporter) = if kind.group.is_empty() {
-        ("source", "reportingComponent")
-    } else {
-        ("deprecatedSource", "reportingController")
-    };
-    let component = object[source]["component"].as_str().filter(|c| !c.is_empty());
-    component.or_else(|| object[reporter].as_str())
 }
 
 #[cfg(test)]

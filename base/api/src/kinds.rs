@@ -1,67 +1,101 @@
-//! Every kind the API serves: names, scope, verbs, subresources, where it is stored, what can be selected.
+//! A served kind: names, scope, verbs, subresources, where it is stored, its shape and its behaviour.
 //!
-//! A new kind is one row in `kinds/rows.rs`; behaviour that differs goes to the module concerned.
+//! A kind is a value. Those that every server knows are made once from `kinds/rows.rs`; others come and go while the
+//! server runs. Nothing but a kind's row and its [`Strategy`] knows a kind by name.
 
+pub mod builtin;
+mod registry;
 mod rows;
+mod verb;
 
-use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::borrow::Cow;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use crate::schema::SchemaRef;
+use crate::strategy::Strategy;
+
+pub use registry::Registry;
+pub use verb::{Part, Verb, Verbs};
+
+/// Text that a table has or a client gave.
+pub type Text = Cow<'static, str>;
 
 /// A served kind.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Kind {
     /// API group, empty for the legacy group.
-    pub group: &'static str,
+    pub group: Text,
     /// API version.
-    pub version: &'static str,
+    pub version: Text,
     /// Kind of one object.
-    pub kind: &'static str,
+    pub kind: Text,
     /// Kind of a list.
-    pub list_kind: &'static str,
+    pub list_kind: Text,
     /// Plural resource name of the URL.
-    pub resource: &'static str,
+    pub resource: Text,
     /// Singular resource name.
-    pub singular: &'static str,
+    pub singular: Text,
     /// Short names kubectl accepts.
-    pub short_names: &'static [&'static str],
+    pub short_names: Vec<Text>,
     /// Categories, e.g. `all`.
-    pub categories: &'static [&'static str],
+    pub categories: Vec<Text>,
     /// Whether objects live in a namespace.
     pub namespaced: bool,
-    /// Verbs in discovery's order.
-    pub verbs: &'static [&'static str],
+    /// What can be done with it.
+    pub verbs: Verbs,
     /// Subresources.
-    pub subresources: &'static [Subresource],
+    pub subresources: Vec<Subresource>,
     /// Prefix of the storage key, e.g. `/registry/pods/`; empty when nothing is stored.
-    pub storage_prefix: &'static str,
+    pub storage_prefix: Text,
     /// Shape of the object.
     pub schema: SchemaRef,
     /// Field selectors beyond `metadata.name` and `metadata.namespace`.
-    pub selectable_fields: &'static [&'static str],
+    pub selectable_fields: Vec<Text>,
+    /// What the server does with objects of the kind that it does not do with all.
+    pub strategy: StrategyRef,
 }
 
 /// A subresource of a kind.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Subresource {
-    /// Last element of the path.
-    pub name: &'static str,
+    /// Which part it is.
+    pub part: Part,
     /// Group of the body's kind, empty for the legacy group.
-    pub group: &'static str,
+    pub group: Text,
     /// Version of the body's kind.
-    pub version: &'static str,
+    pub version: Text,
     /// The body's kind.
-    pub kind: &'static str,
+    pub kind: Text,
     /// Verbs.
-    pub verbs: &'static [&'static str],
+    pub verbs: Verbs,
+}
+
+/// A strategy of the program or one that was made while it runs.
+#[derive(Debug, Clone)]
+pub enum StrategyRef {
+    /// Part of the program.
+    Builtin(&'static dyn Strategy),
+    /// Made for one kind.
+    Made(Arc<dyn Strategy>),
+}
+
+impl Deref for StrategyRef {
+    type Target = dyn Strategy;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Builtin(strategy) => *strategy,
+            Self::Made(strategy) => strategy.as_ref(),
+        }
+    }
 }
 
 impl Kind {
     /// `v1` or `apps/v1`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
-            self.version.to_owned()
+            self.version.to_string()
         } else {
             format!("{}/{}", self.group, self.version)
         }
@@ -70,7 +104,7 @@ impl Kind {
     /// Name as error messages write it: `pods`, `deployments.apps`.
     pub fn qualified_resource(&self) -> String {
         if self.group.is_empty() {
-            self.resource.to_owned()
+            self.resource.to_string()
         } else {
             format!("{}.{}", self.resource, self.group)
         }
@@ -78,131 +112,56 @@ impl Kind {
 
     /// Name as validation errors write it: `Pod`, `Deployment.apps`.
     pub fn qualified_kind(&self) -> String {
-        if self.group.is_empty() { self.kind.to_owned() } else { format!("{}.{}", self.kind, self.group) }
+        if self.group.is_empty() { self.kind.to_string() } else { format!("{}.{}", self.kind, self.group) }
     }
 
-    /// The subresource with this name.
-    pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
-        self.subresources.iter().find(|s| s.name == name)
+    /// The subresource of this part.
+    pub fn subresource(&self, part: Part) -> Option<&Subresource> {
+        self.subresources.iter().find(|s| s.part == part)
     }
 
     /// Whether discovery lists the verb.
-    pub fn allows(&self, verb: &str) -> bool {
-        self.verbs.contains(&verb)
+    pub fn allows(&self, verb: Verb) -> bool {
+        self.verbs.contains(verb)
+    }
+
+    /// Whether objects are kept; reviews are answered and forgotten.
+    pub fn is_stored(&self) -> bool {
+        !self.storage_prefix.is_empty()
     }
 
     /// Whether `/status` exists, so that the main endpoint leaves `status` alone.
     pub fn has_status(&self) -> bool {
-        self.subresource("status").is_some()
-    }
-
-    /// Whether an update without resourceVersion overwrites what is stored.
-    pub fn allows_unconditional_update(&self) -> bool {
-        !(self.group == "admissionregistration.k8s.io"
-            || matches!(
-                self.resource,
-                "leases"
-                    | "runtimeclasses"
-                    | "poddisruptionbudgets"
-                    | "csidrivers"
-                    | "csistoragecapacities"
-                    | "volumeattachments"
-                    | "csinodes"
-            ))
-    }
-
-    /// Whether an update of an object that is not there creates it.
-    pub fn allows_create_on_update(&self) -> bool {
-        self.group == "rbac.authorization.k8s.io"
-            || matches!(
-                self.resource,
-                "leases" | "runtimeclasses" | "limitranges" | "events" | "services" | "endpoints"
-            )
-    }
-
-    /// Whether dependents are kept when an object is deleted without a word about them, as once all were.
-    pub fn orphans_by_default(&self) -> bool {
-        matches!(
-            (self.group, self.version, self.resource),
-            ("batch", "v1", "jobs") | ("", "v1", "replicationcontrollers")
-        )
-    }
-
-    /// Whether objects carry a generation that follows their spec.
-    pub fn has_generation(&self) -> bool {
-        matches!(
-            self.group,
-            "apps" | "batch" | "admissionregistration.k8s.io" | "flowcontrol.apiserver.k8s.io"
-        ) && self.resource != "controllerrevisions"
-            || matches!(
-                self.resource,
-                "pods"
-                    | "podtemplates"
-                    | "replicationcontrollers"
-                    | "endpointslices"
-                    | "ingresses"
-                    | "ingressclasses"
-                    | "networkpolicies"
-            )
-            || matches!(
-                self.resource,
-                "poddisruptionbudgets"
-                    | "deviceclasses"
-                    | "resourceslices"
-                    | "priorityclasses"
-                    | "csidrivers"
-            )
+        self.subresource(Part::Status).is_some()
     }
 
     /// Whether this is the kind of this group and name, in any version.
     pub fn is(&self, group: &str, kind: &str) -> bool {
         self.group == group && self.kind == kind
     }
+
+    /// Whether it is served under this group, version and resource.
+    pub fn is_at(&self, group: &str, version: &str, resource: &str) -> bool {
+        self.group == group && self.version == version && self.resource == resource
+    }
 }
 
-/// All kinds, legacy group first, in discovery's order of groups.
-pub fn kinds() -> &'static [Kind] {
-    rows::KINDS
+/// The built-in kinds, legacy group first, in discovery's order of groups.
+pub fn kinds() -> &'static [Arc<Kind>] {
+    Registry::builtin().kinds()
 }
 
-type Index = HashMap<(&'static str, &'static str, &'static str), &'static Kind>;
-
-/// The kind served under this group, version and plural resource name.
-pub fn by_resource(group: &str, version: &str, resource: &str) -> Option<&'static Kind> {
-    static INDEX: OnceLock<Index> = OnceLock::new();
-    let index = INDEX.get_or_init(|| kinds().iter().map(|k| ((k.group, k.version, k.resource), k)).collect());
-    index.get(&(group, version, resource)).copied()
+/// The built-in kind served under this group, version and plural resource name.
+pub fn by_resource(group: &str, version: &str, resource: &str) -> Option<&'static Arc<Kind>> {
+    Registry::builtin().by_resource(group, version, resource)
 }
 
-/// The kind with this group, version and kind name.
-pub fn by_gvk(group: &str, version: &str, kind: &str) -> Option<&'static Kind> {
-    static INDEX: OnceLock<Index> = OnceLock::new();
-    let index = INDEX.get_or_init(|| kinds().iter().map(|k| ((k.group, k.version, k.kind), k)).collect());
-    index.get(&(group, version, kind)).copied()
+/// The built-in kind with this group, version and kind name.
+pub fn by_gvk(group: &str, version: &str, kind: &str) -> Option<&'static Arc<Kind>> {
+    Registry::builtin().by_gvk(group, version, kind)
 }
 
 /// Splits `apps/v1` into group and version; `v1` has the empty group.
 pub fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
-}
-
-/// Groups in discovery's order, each with its versions, the preferred first.
-pub fn groups() -> Vec<(&'static str, Vec<&'static str>)> {
-    let mut out: Vec<(&str, Vec<&str>)> = Vec::new();
-    for kind in kinds() {
-        match out.iter_mut().find(|(g, _)| *g == kind.group) {
-            Some((_, versions)) => {
-                if !versions.contains(&kind.version) {
-                    versions.push(kind.version);
-                }
-            }
-            None => out.push((kind.group, vec![kind.version])),
-        }
-    }
-    out
-}
-
-/// Kinds of one group and version.
-pub fn of_group_version(group: &str, version: &str) -> impl Iterator<Item = &'static Kind> {
-    kinds().iter().filter(move |k| k.group == group && k.version == version)
 }

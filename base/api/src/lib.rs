@@ -21,4 +21,7 @@ pub mod time;
 pub mod validate;
 pub mod warnings;
 
-pub use kinds::{Kind, Subresource, by_gvk, by_resource, groups, kinds, of_group_version, split_api_version};
+pub use kinds::{
+    Kind, Part, Registry, StrategyRef, Subresource, Text, Verb, Verbs, builtin, by_gvk, by_resource, kinds,
+    split_api_version,
+};

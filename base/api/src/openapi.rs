@@ -1,4 +1,4 @@
-//! OpenAPI documents, generated from the kinds table: enough for kubectl's validation, apply and explain.
+//! OpenAPI documents, generated from the registry of kinds: enough for kubectl's validation, apply and explain.
 //!
 //! There are no descriptions: those of Kubernetes are its own text.
 
@@ -12,17 +12,17 @@ use std::sync::OnceLock;
 
 use serde_json::{Map, Value, json};
 
-use crate::kinds::{groups, kinds, of_group_version};
+use crate::Registry;
 use schemas::{Dialect, Schemas};
 
 /// `GET /openapi/v3`: where the document of each group and version is.
-pub fn v3_index() -> Value {
+pub fn v3_index(kinds: &Registry) -> Value {
     let mut paths = Map::new();
-    for (group, versions) in groups() {
+    for (group, versions) in kinds.groups() {
         for version in versions {
             let path =
                 if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
-            let url = format!("/openapi/v3/{path}?hash={}", fingerprint());
+            let url = format!("/openapi/v3/{path}?hash={}", fingerprint(kinds));
             paths.insert(path, json!({"serverRelativeURL": url}));
         }
     }
@@ -30,10 +30,10 @@ pub fn v3_index() -> Value {
 }
 
 /// `GET /openapi/v3/...` for one group and version.
-pub fn v3(group: &str, version: &str) -> Option<Value> {
+pub fn v3(kinds: &Registry, group: &str, version: &str) -> Option<Value> {
     let mut schemas = Schemas::new(Dialect::V3);
     let mut all_paths = Map::new();
-    for kind in of_group_version(group, version) {
+    for kind in kinds.of_group_version(group, version) {
         schemas.add_kind(kind);
         paths::add(kind, &mut all_paths, Dialect::V3);
     }
@@ -44,15 +44,15 @@ pub fn v3(group: &str, version: &str) -> Option<Value> {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.36.4"},
         "paths": all_paths,
-        "components": {"schemas": schemas.finish()},
+        "components": {"schemas": schemas.finish(kinds)},
     }))
 }
 
 /// `GET /openapi/v2`: all groups in one document.
-pub fn v2() -> Value {
+pub fn v2(kinds: &Registry) -> Value {
     let mut schemas = Schemas::new(Dialect::V2);
     let mut all_paths = Map::new();
-    for kind in kinds() {
+    for kind in kinds.kinds() {
         schemas.add_kind(kind);
         paths::add(kind, &mut all_paths, Dialect::V2);
     }
@@ -60,32 +60,34 @@ pub fn v2() -> Value {
         "swagger": "2.0",
         "info": {"title": "Kubernetes", "version": "v1.36.4"},
         "paths": all_paths,
-        "definitions": schemas.finish(),
+        "definitions": schemas.finish(kinds),
     })
 }
 
 /// `GET /openapi/v2` in protobuf.
-pub fn v2_protobuf() -> Vec<u8> {
-    gnostic::document(&v2())
+pub fn v2_protobuf(kinds: &Registry) -> Vec<u8> {
+    gnostic::document(&v2(kinds))
 }
 
-/// A value that changes whenever the table does, so that clients may cache documents forever.
-fn fingerprint() -> &'static str {
-    static FINGERPRINT: OnceLock<String> = OnceLock::new();
-    FINGERPRINT.get_or_init(|| {
+/// A value that changes whenever the kinds do, so that clients may cache documents forever.
+fn fingerprint(kinds: &Registry) -> String {
+    static MESSAGES: OnceLock<u64> = OnceLock::new();
+    let messages = MESSAGES.get_or_init(|| {
         let mut hasher = DefaultHasher::new();
-        env!("CARGO_PKG_VERSION").hash(&mut hasher);
-        for kind in kinds() {
-            (kind.group, kind.version, kind.kind, kind.verbs).hash(&mut hasher);
-        }
         for message in crate::schema::Message::all() {
             message.name.hash(&mut hasher);
             for field in message.fields {
                 (field.name, field.number, field.keys, field.merge_key).hash(&mut hasher);
             }
         }
-        format!("{:016X}", hasher.finish())
-    })
+        hasher.finish()
+    });
+    let mut hasher = DefaultHasher::new();
+    (env!("CARGO_PKG_VERSION"), messages).hash(&mut hasher);
+    for kind in kinds.kinds() {
+        (&kind.group, &kind.version, &kind.kind, kind.verbs).hash(&mut hasher);
+    }
+    format!("{:016X}", hasher.finish())
 }
 
 #[cfg(test)]
@@ -94,7 +96,7 @@ mod tests {
 
     #[test]
     fn the_pod_schema_tells_kubectl_how_to_patch() {
-        let document = v3("", "v1").unwrap();
+        let document = v3(Registry::builtin(), "", "v1").unwrap();
         let schemas = &document["components"]["schemas"];
         let containers = &schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"];
         assert_eq!(containers["x-kubernetes-patch-merge-key"], "name");
@@ -124,12 +126,17 @@ mod tests {
                 _ => {}
             }
         }
-        let index = v3_index();
+        let index = v3_index(Registry::builtin());
         for (path, entry) in index["paths"].as_object().unwrap() {
             assert!(entry["serverRelativeURL"].as_str().unwrap().contains("?hash="), "{path}");
             let mut parts = path.split('/').skip(1);
             let (first, second) = (parts.next().unwrap(), parts.next());
-            let document = second.map_or_else(|| v3("", first), |version| v3(first, version)).unwrap();
+            let document = second
+                .map_or_else(
+                    || v3(Registry::builtin(), "", first),
+                    |version| v3(Registry::builtin(), first, version),
+                )
+                .unwrap();
             let mut found = Vec::new();
             references(&document, &mut found);
             for target in found {
@@ -137,7 +144,7 @@ mod tests {
                 assert!(document["components"]["schemas"].get(name).is_some(), "{path}: {name}");
             }
         }
-        let document = v2();
+        let document = v2(Registry::builtin());
         let mut found = Vec::new();
         references(&document, &mut found);
         for target in found {

@@ -69,7 +69,7 @@ pub fn is_envelope(bytes: &[u8]) -> bool {
 pub fn decode(kind: &Kind, bytes: &[u8]) -> Result<Value, ProtobufError> {
     let envelope = read::envelope(bytes)?;
     let mut value = decode_message(kind.schema, envelope.raw)?;
-    name(&mut value, &envelope, &kind.api_version(), kind.kind);
+    name(&mut value, &envelope, &kind.api_version(), &kind.kind);
     Ok(value)
 }
 
@@ -123,7 +123,7 @@ pub fn schema_of(api_version: &str, kind: &str) -> Option<SchemaRef> {
 
 /// Encodes an object in its envelope.
 pub fn encode(kind: &Kind, value: &Value) -> Vec<u8> {
-    envelope(&kind.api_version(), kind.kind, &encode_message(kind.schema, value))
+    envelope(&kind.api_version(), &kind.kind, &encode_message(kind.schema, value))
 }
 
 /// Encodes a bare message.
@@ -158,7 +158,7 @@ pub fn encode_list<'a>(kind: &Kind, metadata: &Value, items: impl Iterator<Item 
     for item in items {
         wire::bytes(2, item, &mut raw);
     }
-    envelope(&kind.api_version(), kind.list_kind, &raw)
+    envelope(&kind.api_version(), &kind.list_kind, &raw)
 }
 
 /// A `Status` in its envelope.

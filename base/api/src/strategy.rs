@@ -1,71 +1,263 @@
-//! What the server itself decides about an object before it is validated: status, generation, ownership of fields.
+//! What the server does with objects of one kind that it does not do with all: a [`Strategy`] for each kind, and the
+//! steps that are the same for all.
+//!
+//! One file for each area below `strategy/`; a kind's row names its strategy. The bodies of rules and defaults live in
+//! [`crate::validate`], [`crate::defaults`] and [`crate::table`]. Pure.
 
+pub(crate) mod certificates;
+pub(crate) mod cluster;
+pub(crate) mod config;
+pub(crate) mod devices;
+pub(crate) mod events;
+mod job_selector;
+pub(crate) mod network;
+pub(crate) mod pod;
+pub(crate) mod policy;
 mod qos;
+pub(crate) mod rbac;
+pub(crate) mod storage;
+pub(crate) mod workloads;
 
+use std::borrow::Cow;
+use std::time::Duration;
+
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::Kind;
 use crate::defaults::child;
+use crate::table::{self, Column};
+use crate::validate::Errors;
+use crate::{Kind, Part, Text, fields, syntax};
 
 pub use qos::pod_qos;
 
-type Object = Map<String, Value>;
+/// A JSON object.
+pub type Object = Map<String, Value>;
 
-pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+/// When an object's generation counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Generation {
+    /// Objects have none.
+    None,
+    /// It starts at one and follows the specification.
+    Counted,
+    /// It starts at one and stays.
+    Fixed,
+    /// It counts changes and is absent before the first.
+    CountsChanges,
+}
+
+/// Plain facts about a kind's objects.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts {
+    /// When the generation counts.
+    pub generation: Generation,
+    /// Whether an update of an object that is not there creates it.
+    pub creates_on_update: bool,
+    /// Whether an update without resourceVersion overwrites what is stored.
+    pub updates_unconditionally: bool,
+    /// Whether dependents are kept when an object is deleted without a word about them, as once all were.
+    pub orphans_by_default: bool,
+    /// Whether a deletion is answered with the object instead of a status.
+    pub deletion_shows_object: bool,
+    /// How long an object lives without being written again.
+    pub ttl: Option<Duration>,
+    /// What every request about the kind is warned of.
+    pub deprecation: Option<&'static str>,
+}
+
+impl Facts {
+    /// Facts of a kind with nothing special about it.
+    pub const PLAIN: Facts = Facts {
+        generation: Generation::None,
+        creates_on_update: false,
+        updates_unconditionally: true,
+        orphans_by_default: false,
+        deletion_shows_object: false,
+        ttl: None,
+        deprecation: None,
+    };
+}
+
+/// The behaviour of one kind; what is not overridden is what most kinds do.
+pub trait Strategy: std::fmt::Debug + Send + Sync {
+    /// Plain facts.
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    /// Complaints about an object's name.
+    fn name_complaints(&self, name: &str) -> Vec<String> {
+        syntax::dns_subdomain(name)
+    }
+
+    /// Fills in values a client left out, beyond those that the schema declares.
+    fn defaults(&self, object: &mut Object) {
+        let _ = object;
+    }
+
+    /// Sets what only the server decides about a new object.
+    fn prepare_create(&self, kind: &Kind, object: &mut Object) {
+        if kind.has_status() {
+            reset_status(kind, object);
+        }
+    }
+
+    /// Takes back what an update of the main resource may not change.
+    fn prepare_update(&self, kind: &Kind, new: &mut Object, old: &Value) {
+        if kind.has_status() {
+            copy(new, old, "status");
+        }
+    }
+
+    /// Takes back what an update of `/status` may not change beyond what none may.
+    fn prepare_status(&self, new: &mut Object, old: &Value) {
+        copy(child(new, "metadata"), &old["metadata"], "finalizers");
+    }
+
+    /// The object that an update through another subresource makes.
+    fn prepare_part(&self, part: Part, new: Value, old: &Value) -> Value {
+        let _ = (part, old);
+        new
+    }
+
+    /// A last touch on an update of any part; `now` is the time as objects carry it.
+    fn finish_update(&self, part: Option<Part>, new: &mut Value, old: &Value, now: &str) {
+        let _ = (part, new, old, now);
+    }
+
+    /// Completes an object whose UID is known, just before it is validated.
+    fn complete(&self, object: &mut Value) {
+        let _ = object;
+    }
+
+    /// Whether the specification changed, so that the generation counts.
+    fn differs(&self, kind: &Kind, new: &Value, old: &Value) -> bool {
+        differs(kind, new, old)
+    }
+
+    /// Whether metadata follows the common rules.
+    fn has_common_metadata(&self) -> bool {
+        true
+    }
+
+    /// Rules of an object, new or changed.
+    fn validate(&self, kind: &Kind, object: &Value, errors: &mut Errors) {
+        let _ = (kind, object, errors);
+    }
+
+    /// Rules of a new object alone.
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        let _ = (object, errors);
+    }
+
+    /// Rules of a change.
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        let _ = (new, old, errors);
+    }
+
+    /// Rules of a change through a subresource; the common ones of metadata are asked before for `/status`.
+    fn validate_part(&self, part: Part, new: &Value, old: &Value, errors: &mut Errors) {
+        let _ = (part, new, old, errors);
+    }
+
+    /// What is accepted but told to the client, in upstream's words.
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        let _ = object;
+        Vec::new()
+    }
+
+    /// What of the object is stored and has no effect in this version.
+    fn unenforced(&self, kind: &Kind, object: &Value) -> Option<String> {
+        let _ = (kind, object);
+        None
+    }
+
+    /// Columns of a table.
+    fn columns(&self) -> &[Column] {
+        table::PLAIN
+    }
+
+    /// Cells of one object, wide columns included.
+    fn row(&self, object: &Value, now: Timestamp) -> Vec<Value> {
+        table::cells(self.columns(), object, now)
+    }
+
+    /// Paths that [`Strategy::field`] reads; enough of an object to compute its selectable fields.
+    fn field_sources<'a>(&self, kind: &'a Kind) -> Vec<&'a str> {
+        kind.selectable_fields.iter().map(Text::as_ref).collect()
+    }
+
+    /// The value of a selectable field as selectors see it.
+    fn field<'a>(&self, object: &'a Value, field: &str) -> Option<Cow<'a, str>> {
+        fields::plain(object, field)
+    }
+
+    /// The field that an old name of a field selector means now.
+    fn renamed_field(&self, field: &str) -> Option<&'static str> {
+        let _ = field;
+        None
+    }
+
+    /// Whether objects are stored in the shape of another kind.
+    fn is_converted(&self) -> bool {
+        false
+    }
+
+    /// Turns an object into its stored shape.
+    fn to_storage(&self, object: &mut Value) {
+        let _ = object;
+    }
+
+    /// Turns a stored object into the kind's shape.
+    fn to_served(&self, object: &mut Value) {
+        let _ = object;
+    }
+
+    /// How long an object may take to end once it is deleted; none when it goes at once.
+    fn grace(&self, object: &Value, asked: Option<i64>) -> Option<i64> {
+        let _ = (object, asked);
+        None
+    }
+
+    /// Whether something beside `metadata.finalizers` keeps a deleted object.
+    fn is_held(&self, object: &Value) -> bool {
+        let _ = object;
+        false
+    }
+
+    /// Marks an object as on its way out in its own way; false when the common way is right.
+    fn mark_terminating(&self, object: &mut Value, now: &str) -> bool {
+        let _ = (object, now);
+        false
+    }
+
+    /// What a client is told who deletes without a word about dependents.
+    fn orphan_warning(&self) -> Option<&'static str> {
+        None
+    }
+}
+
+/// The strategy of a kind with nothing special about it.
+#[derive(Debug)]
+pub struct Plain;
+
+impl Strategy for Plain {}
 
 /// An entry, null when absent.
 fn part<'a>(map: &'a Object, key: &str) -> &'a Value {
     map.get(key).unwrap_or(&Value::Null)
 }
 
-/// Daemon sets still carry the generation of their template as an annotation.
-fn template_generation(map: &mut Object, generation: i64) {
-    let annotations = child(child(map, "metadata"), "annotations");
-    annotations.insert(TEMPLATE_GENERATION.to_owned(), generation.to_string().into());
-}
-
 /// Prepares an object for creation: clients cannot set status, generation starts at one.
 pub fn prepare_create(kind: &Kind, object: &mut Value) {
     let Value::Object(map) = object else { return };
-    // CSI drivers count only their changes.
-    if kind.has_generation() && kind.resource != "csidrivers" {
+    if matches!(kind.strategy.facts().generation, Generation::Counted | Generation::Fixed) {
         child(map, "metadata").insert("generation".to_owned(), json!(1));
     } else {
         child(map, "metadata").remove("generation");
     }
-    match (kind.group, kind.kind) {
-        ("", "Pod") => {
-            if part(map, "spec")["terminationGracePeriodSeconds"].as_i64().is_some_and(|s| s < 0) {
-                child(map, "spec").insert("terminationGracePeriodSeconds".to_owned(), json!(1));
-            }
-            let class = pod_qos(part(map, "spec"));
-            map.insert("status".to_owned(), json!({"phase": "Pending", "qosClass": class}));
-            gated_condition(map);
-        }
-        ("", "Namespace") => {
-            map.insert("status".to_owned(), json!({"phase": "Active"}));
-            let spec = child(map, "spec");
-            let listed = spec.get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
-            if !listed.iter().any(|f| f == "kubernetes") {
-                let finalizers = listed.into_iter().chain([json!("kubernetes")]).collect();
-                spec.insert("finalizers".to_owned(), Value::Array(finalizers));
-            }
-        }
-        ("apps", "DaemonSet") => {
-            reset_status(kind, map);
-            template_generation(map, 1);
-        }
-        // Nodes are registered together with their status.
-        ("", "Node") => {}
-        ("", "PersistentVolume" | "PersistentVolumeClaim") => {
-            map.insert("status".to_owned(), json!({"phase": "Pending"}));
-        }
-        ("", "Service") => {
-            map.insert("status".to_owned(), json!({"loadBalancer": {}}));
-        }
-        _ if kind.has_status() => reset_status(kind, map),
-        _ => {}
-    }
+    kind.strategy.prepare_create(kind, map);
 }
 
 /// An empty status in the shape Go prints it.
@@ -82,12 +274,6 @@ fn reset_status(kind: &Kind, map: &mut Object) {
 /// Prepares an update of the main resource: status stays, generation follows the spec.
 pub fn prepare_update(kind: &Kind, new: &mut Value, old: &Value) {
     let Value::Object(map) = new else { return };
-    if kind.has_status() || matches!(kind.kind, "Pod" | "Namespace" | "Node") {
-        copy(map, old, "status");
-    }
-    if kind.is("", "Namespace") {
-        copy(map, old, "spec");
-    }
     let generation = old["metadata"]["generation"].clone();
     let metadata = child(map, "metadata");
     if generation.is_null() {
@@ -95,16 +281,9 @@ pub fn prepare_update(kind: &Kind, new: &mut Value, old: &Value) {
     } else {
         metadata.insert("generation".to_owned(), generation);
     }
-    if kind.is("apps", "DaemonSet") {
-        let before = old["metadata"]["annotations"][TEMPLATE_GENERATION]
-            .as_str()
-            .and_then(|t| t.parse().ok())
-            .unwrap_or(1);
-        let changed = part(map, "spec")["template"] != old["spec"]["template"];
-        template_generation(map, if changed { before + 1 } else { before });
-    }
-    // A priority class keeps the one it was created with.
-    if kind.has_generation() && kind.resource != "priorityclasses" && differs(kind, new, old) {
+    kind.strategy.prepare_update(kind, map, old);
+    let counts = matches!(kind.strategy.facts().generation, Generation::Counted | Generation::CountsChanges);
+    if counts && kind.strategy.differs(kind, new, old) {
         bump_generation(new);
     }
 }
@@ -132,17 +311,7 @@ pub fn prepare_status_update(kind: &Kind, new: &mut Value, old: &Value) {
     for key in ["generation", "deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences"] {
         copy(metadata, &old["metadata"], key);
     }
-    if !kind.is("", "Pod") {
-        copy(metadata, &old["metadata"], "finalizers");
-        return;
-    }
-    let status = child(map, "status");
-    if status.get("qosClass").is_none() {
-        copy(status, &old["status"], "qosClass");
-    }
-    if status.get("observedGeneration").is_none() {
-        copy(status, &old["status"], "observedGeneration");
-    }
+    kind.strategy.prepare_status(map, old);
 }
 
 /// Adds one to the generation (also when a pod's graceful deletion begins).
@@ -158,7 +327,7 @@ fn copy(map: &mut Object, from: &Value, key: &str) {
     };
 }
 
-/// Whether anything but metadata and status changed; for pods only the spec counts.
+/// Whether anything but metadata and status changed; where there is a specification only that counts.
 fn differs(kind: &Kind, new: &Value, old: &Value) -> bool {
     if kind.schema.field("spec").is_some() {
         return new["spec"] != old["spec"];
@@ -170,64 +339,33 @@ fn differs(kind: &Kind, new: &Value, old: &Value) -> bool {
             .map(|(k, v)| (k.clone(), v.clone()))
             .collect()
     };
-    let relabelled =
-        kind.resource == "endpointslices" && new["metadata"]["labels"] != old["metadata"]["labels"];
-    relabelled || rest(new) != rest(old)
+    rest(new) != rest(old)
 }
 
-/// A pod created with scheduling gates says so in its conditions.
-fn gated_condition(map: &mut Object) {
-    let gated = part(map, "spec")["schedulingGates"].as_array().is_some_and(|g| !g.is_empty());
-    if gated {
-        let condition = json!({
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "SchedulingGated",
-            "message": "Scheduling is blocked due to non-empty scheduling gates",
-            "lastProbeTime": null,
-            "lastTransitionTime": null,
-        });
-        child(map, "status").insert("conditions".to_owned(), json!([condition]));
+/// Takes over what is written about field owners.
+fn keep_owners(out: &mut Value, new: &Value) {
+    if let Some(owners) = new["metadata"].get("managedFields") {
+        out["metadata"]["managedFields"] = owners.clone();
     }
 }
 
-/// In `/status` of a certificate request the verdicts stay as they were, as far as they are the same in number.
-pub fn keep_verdicts(new: &mut Value, old: &Value) {
-    for verdict in ["Approved", "Denied"] {
-        let before: Vec<Value> =
-            old["status"]["conditions"].as_array().into_iter().flatten().cloned().collect();
-        let before: Vec<Value> = before.into_iter().filter(|c| c["type"] == verdict).collect();
-        let now = new.get_mut("status").and_then(|status| status.get_mut("conditions"));
-        let now: Vec<&mut Value> = now
-            .and_then(Value::as_array_mut)
-            .into_iter()
-            .flatten()
-            .filter(|c| c["type"] == verdict)
-            .collect();
-        if now.len() == before.len() {
-            now.into_iter().zip(before).for_each(|(now, before)| *now = before);
+/// The old object with one part of the new one.
+fn graft(old: &Value, new: &Value, path: &[&str; 2]) -> Value {
+    let mut out = old.clone();
+    keep_owners(&mut out, new);
+    match (new[path[0]].get(path[1]), out[path[0]].as_object_mut()) {
+        (Some(part), _) => out[path[0]][path[1]] = part.clone(),
+        (None, Some(parent)) => {
+            parent.remove(path[1]);
         }
+        (None, None) => {}
     }
+    out
 }
 
-/// Puts times into the conditions of a certificate request that have none; one that was there keeps its own.
-pub fn date_conditions(new: &mut Value, old: &Value, now: &str) {
-    let before = old["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let conditions = new.get_mut("status").and_then(|status| status.get_mut("conditions"));
-    for condition in conditions.and_then(Value::as_array_mut).into_iter().flatten() {
-        if condition["lastUpdateTime"].is_null() {
-            condition["lastUpdateTime"] = now.into();
-        }
-        if condition["lastTransitionTime"].is_null() {
-            let same = |other: &&Value| {
-                other["type"] == condition["type"]
-                    && other["status"] == condition["status"]
-                    && other["lastTransitionTime"].is_string()
-            };
-            let kept = before.iter().find(same).map(|other| other["lastTransitionTime"].clone());
-            condition["lastTransitionTime"] = kept.unwrap_or_else(|| now.into());
-        }
-    }
+/// The sentence for what is stored and has no effect yet.
+fn stored_only(what: &str) -> String {
+    format!("{what}: stored, but this version does not enforce it")
 }
 
 #[cfg(test)]
@@ -236,6 +374,30 @@ mod tests {
 
     fn kind(group: &str, resource: &str) -> &'static Kind {
         crate::by_resource(group, "v1", resource).unwrap()
+    }
+
+    #[test]
+    fn only_what_has_no_effect_is_warned_about() {
+        let of = |group: &str, resource: &str, object: &Value| {
+            let kind = kind(group, resource);
+            kind.strategy.unenforced(kind, object)
+        };
+        let none = json!({"metadata": {"name": "x", "labels": {"a": "b"}}});
+        assert_eq!(of("", "namespaces", &none), None);
+        assert_eq!(of("", "pods", &none), None);
+        let labelled = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
+        let words = "pod-security.kubernetes.io/enforce: stored, but this version does not enforce it";
+        assert_eq!(of("", "namespaces", &labelled).as_deref(), Some(words));
+        for (group, resource) in [
+            ("", "limitranges"),
+            ("", "resourcequotas"),
+            ("networking.k8s.io", "networkpolicies"),
+            ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+            ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+            ("policy", "poddisruptionbudgets"),
+        ] {
+            assert!(of(group, resource, &none).is_some(), "{resource}");
+        }
     }
 
     #[test]

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn pod() -> &'static Kind {
+    fn pod() -> &'static std::sync::Arc<Kind> {
         crate::by_resource("", "v1", "pods").unwrap()
     }
 

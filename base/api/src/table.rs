@@ -2,18 +2,19 @@
 
 mod autoscaler;
 mod cells;
-mod columns;
-mod pod;
+pub(crate) mod columns;
+pub(crate) mod pod;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::Kind;
-use columns::{Cell, Column};
+pub(crate) use columns::PLAIN;
+pub use columns::{Cell, Column};
 
 /// `columnDefinitions` of a Table for the kind.
 pub fn columns(kind: &Kind) -> Value {
-    let definitions = columns::of(kind).iter().map(|column| {
+    let definitions = kind.strategy.columns().iter().map(|column| {
         let named = column.name == "Name";
         json!({
             "name": column.name,
@@ -28,10 +29,12 @@ pub fn columns(kind: &Kind) -> Value {
 
 /// Cells of one object, wide columns included.
 pub fn row(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
-    if kind.is("", "Pod") {
-        return pod::row(object, now);
-    }
-    columns::of(kind).iter().map(|column| cell(column, object, now)).collect()
+    kind.strategy.row(object, now)
+}
+
+/// The cells that columns take from one object.
+pub(crate) fn cells(columns: &[Column], object: &Value, now: Timestamp) -> Vec<Value> {
+    columns.iter().map(|column| cell(column, object, now)).collect()
 }
 
 fn cell(column: &Column, object: &Value, now: Timestamp) -> Value {
@@ -78,7 +81,7 @@ mod tests {
     #[test]
     fn every_kind_prints_an_empty_object() {
         for kind in crate::kinds() {
-            printed(kind.group, kind.resource, &json!({"metadata": {"name": "x"}}));
+            printed(&kind.group, &kind.resource, &json!({"metadata": {"name": "x"}}));
         }
     }
 

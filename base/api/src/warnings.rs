@@ -23,26 +23,30 @@ fn list(value: &Value) -> &[Value] {
 
 /// Warnings about a new object, in upstream's words.
 pub fn on_create(kind: &Kind, object: &Value) -> Vec<String> {
+    kind.strategy.warnings(object)
+}
+
+/// Warnings about a pod.
+pub(crate) fn pod_object(object: &Value) -> Vec<String> {
     let mut out = Vec::new();
-    match (kind.group, kind.kind) {
-        ("", "Pod") => {
-            let name = text(&object["metadata"]["name"]);
-            let complaints = syntax::dns_label(name);
-            if !complaints.is_empty() {
-                out.push(format!(
-                    "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [{}]",
-                    complaints.join(" ")
-                ));
-            }
-            pod(&object["metadata"], &object["spec"], &Path::root(""), &mut out);
-        }
-        ("apps", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") | ("batch", "Job") => {
-            let spec = Path::root("spec");
-            let template = &object["spec"]["template"];
-            pod(&template["metadata"], &template["spec"], &spec.child("template"), &mut out);
-        }
-        _ => {}
+    let name = text(&object["metadata"]["name"]);
+    let complaints = syntax::dns_label(name);
+    if !complaints.is_empty() {
+        out.push(format!(
+            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [{}]",
+            complaints.join(" ")
+        ));
     }
+    pod(&object["metadata"], &object["spec"], &Path::root(""), &mut out);
+    out
+}
+
+/// Warnings about the pods that an object's template makes.
+pub(crate) fn pod_template(object: &Value) -> Vec<String> {
+    let mut out = Vec::new();
+    let spec = Path::root("spec");
+    let template = &object["spec"]["template"];
+    pod(&template["metadata"], &template["spec"], &spec.child("template"), &mut out);
     out
 }
 

@@ -117,7 +117,7 @@ fn spoiled_objects_and_patches_never_panic() {
         strategy::prepare_update(kind, &mut object, &good);
         validate::create(kind, &object);
         validate::update(kind, &object, &good);
-        validate::update_status(kind, &object, &good);
+        validate::update_part(kind, podwire_api::Part::Status, &object, &good);
         table::row(kind, &object, now);
         apply::track_update(kind, Some(&good), &mut object, &writer);
         let bytes = protobuf::encode(kind, &object);

@@ -1,18 +1,17 @@
 //! Admission: the server's own changes and refusals, between decoding and validation.
 
 pub(crate) mod escalation;
-mod jobs;
 pub(crate) mod node_restriction;
 mod nodes;
 pub(crate) mod pods;
 pub(crate) mod service;
 
-use podwire_api::Kind;
+use podwire_api::{Kind, builtin};
 use serde_json::Value;
 
 use self::service::Held;
 use crate::core::{self, Core};
-use crate::handler::update::Part;
+use crate::handler::update::Extent;
 use crate::identity::Identity;
 use crate::status::{ApiError, Result};
 
@@ -22,7 +21,7 @@ use crate::status::{ApiError, Result};
 pub(crate) async fn create<'a>(
     core: &'a Core,
     identity: &Identity,
-    kind: &'static Kind,
+    kind: &Kind,
     object: &mut Value,
 ) -> Result<Held<'a>> {
     namespace_exists(core, kind, object).await?;
@@ -60,30 +59,23 @@ fn sign_with_requester(identity: &Identity, object: &mut Value) {
     }
 }
 
-/// Completes an object whose uid is known, just before it is validated.
-pub(crate) fn complete_identified(kind: &Kind, object: &mut Value) {
-    if kind.is("batch", "Job") {
-        jobs::select_by_uid(object);
-    }
-}
-
 /// Admits a change; what the object was given goes back unless the caller keeps it.
 pub(crate) async fn update<'a>(
     core: &'a Core,
     identity: &Identity,
-    kind: &'static Kind,
-    part: Part,
+    kind: &Kind,
+    extent: Extent,
     new: &mut Value,
     old: &Value,
 ) -> Result<Held<'a>> {
-    node_restriction::update(identity, kind, part, new, old)?;
-    if kind.is("", "Pod") && part == Part::Main {
+    node_restriction::update(identity, kind, extent, new, old)?;
+    if kind.is("", "Pod") && extent == Extent::Main {
         pods::update(new, old);
     }
     if kind.is("scheduling.k8s.io", "PriorityClass") {
         pods::only_default(core, new, false).await?;
     }
-    if kind.is("", "Service") && part == Part::Main {
+    if kind.is("", "Service") && extent == Extent::Main {
         return core.services.reassign(core, new, old);
     }
     Ok(core.services.nothing())
@@ -113,12 +105,12 @@ pub(crate) fn changed(core: &Core, kind: &Kind, new: &Value, old: &Value) {
 }
 
 /// Objects go into namespaces that exist and are not on their way out.
-async fn namespace_exists(core: &Core, kind: &'static Kind, object: &Value) -> Result<()> {
+async fn namespace_exists(core: &Core, kind: &Kind, object: &Value) -> Result<()> {
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
-    if !kind.namespaced || kind.storage_prefix.is_empty() {
+    if !kind.namespaced || !kind.is_stored() {
         return Ok(());
     }
-    let namespaces = core::kind("", "v1", "namespaces");
+    let namespaces = builtin::namespaces();
     let stored = core.stored(namespaces, "", namespace).await?;
     // The cache may lag behind the store by a moment, in which a namespace can begin to go.
     let terminating = match core.caches.of(namespaces).get(&stored.key) {
@@ -132,7 +124,7 @@ async fn namespace_exists(core: &Core, kind: &'static Kind, object: &Value) -> R
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
-    let error = ApiError::forbidden(kind.group, kind.resource, name, &why);
+    let error = ApiError::forbidden(&kind.group, &kind.resource, name, &why);
     let message = format!("namespace {namespace} is being terminated");
     Err(error.cause("NamespaceTerminating", &message, "metadata.namespace"))
 }

@@ -77,7 +77,7 @@ pub(crate) struct Request {
     user: String,
     created: bool,
     known: Option<Arc<Entry>>,
-    kind: &'static Kind,
+    kind: Arc<Kind>,
     begun: Instant,
 }
 
@@ -86,7 +86,7 @@ impl Request {
     pub(crate) fn begin(
         core: &Core,
         identity: &Identity,
-        kind: &'static Kind,
+        kind: &Arc<Kind>,
         target: &ResourceInfo,
         verb: &str,
         parts: &http::request::Parts,
@@ -104,15 +104,15 @@ impl Request {
             user: identity.user.clone(),
             created: verb == "create" && target.subresource.is_empty(),
             known,
-            kind,
+            kind: kind.clone(),
             begun: Instant::now(),
         })
     }
 
     /// The answer is ready.
-    pub(crate) fn end(self, core: &Core, answer: &Result<Response>) {
+    fn end(self, core: &Core, answer: &Result<Response>) {
         let shown = answer.as_ref().ok().and_then(|response| response.extensions().get::<Shown>());
-        let entry = shown.and_then(|shown| core.caches.of(self.kind).read_entry(&shown.0)).or(self.known);
+        let entry = shown.and_then(|shown| core.caches.of(&self.kind).read_entry(&shown.0)).or(self.known);
         let Some(entry) = entry else { return };
         let Some(uid) = entry.uid() else { return };
         let reply = match answer {
@@ -129,10 +129,18 @@ impl Request {
     }
 }
 
+/// Ends the arrow of a request, if one was begun, and hands the answer on.
+pub(crate) fn end(arrow: Option<Request>, core: &Core, answer: Result<Response>) -> Result<Response> {
+    if let Some(arrow) = arrow {
+        arrow.end(core, &answer);
+    }
+    answer
+}
+
 /// A transaction on the store, drawn when it is about a pod.
 pub(crate) async fn commit(
     core: &Core,
-    kind: &'static Kind,
+    kind: &Kind,
     key: &str,
     guard: Guard,
     op: Op,

@@ -2,6 +2,7 @@
 //!
 //! One task ([`Caches::run`]) follows the store and is the only writer. Watchers are cursors into a ring
 //! of shared events: a slow one costs nobody else, and is cut off when the ring has moved past it.
+//! Kinds come and go while it runs: the same task takes in what is stored of a new one ([`Caches::add`]).
 
 mod entry;
 mod resource;
@@ -12,10 +13,11 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use futures::StreamExt;
-use podwire_api::Kind;
+use podwire_api::{Kind, Registry, Text};
 use podwire_store::{Event, KeyValue, Revision, Store, StoreError};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -32,45 +34,104 @@ const SETTLE_PAUSE: Duration = Duration::from_secs(2);
 /// How long a reader waits for a revision that has not been seen yet.
 const FRESHNESS_WAIT: Duration = Duration::from_secs(3);
 
+type ByPrefix = BTreeMap<Text, Arc<ResourceCache>>;
+
 /// The caches of all resources.
 pub(crate) struct Caches {
-    by_prefix: BTreeMap<&'static str, Arc<ResourceCache>>,
+    by_prefix: ArcSwap<ByPrefix>,
     applied: watch::Sender<Revision>,
+    ask: mpsc::Sender<NewKind>,
+}
+
+/// The kinds that are to be cached as well, for the task that follows the store.
+pub(crate) type NewKinds = mpsc::Receiver<NewKind>;
+
+/// A kind whose objects are to be cached, and who waits for that.
+pub(crate) struct NewKind {
+    kind: Arc<Kind>,
+    read: oneshot::Sender<Result<Revision, StoreError>>,
 }
 
 impl Caches {
-    /// Reads everything that is stored; events after that arrive through [`Self::run`].
-    pub(crate) async fn load(store: &dyn Store) -> Result<Self, StoreError> {
+    /// Reads everything that is stored of these kinds; events after that arrive through [`Self::run`].
+    pub(crate) async fn load(store: &dyn Store, kinds: &Registry) -> Result<(Self, NewKinds), StoreError> {
         let listing = store.list(ROOT, None, None, None).await?;
-        let mut by_prefix = BTreeMap::new();
-        for kind in podwire_api::kinds().iter().filter(|kind| !kind.storage_prefix.is_empty()) {
+        let mut by_prefix = ByPrefix::new();
+        for kind in kinds.kinds().iter().filter(|kind| kind.is_stored()) {
             by_prefix
-                .entry(kind.storage_prefix)
+                .entry(kind.storage_prefix.clone())
                 .or_insert_with(|| Arc::new(ResourceCache::new(kind, listing.revision)));
         }
-        let caches = Self { by_prefix, applied: watch::Sender::new(listing.revision) };
         for kv in &listing.items {
-            if let Some(cache) = caches.of_key(&kv.key) {
+            if let Some(cache) = of_key(&by_prefix, &kv.key) {
                 cache.load(kv);
             }
         }
-        Ok(caches)
+        Ok(Self::new(by_prefix, listing.revision))
     }
 
-    /// The cache of one kind.
-    pub(crate) fn of(&self, kind: &Kind) -> &Arc<ResourceCache> {
-        self.by_prefix.get(kind.storage_prefix).expect("every kind of the table has a cache")
+    fn new(by_prefix: ByPrefix, applied: Revision) -> (Self, NewKinds) {
+        let (ask, asked) = mpsc::channel(1);
+        let by_prefix = ArcSwap::from_pointee(by_prefix);
+        (Self { by_prefix, applied: watch::Sender::new(applied), ask }, asked)
+    }
+
+    /// The cache of one kind. That of a kind that was withdrawn meanwhile is closed and empty.
+    pub(crate) fn of(&self, kind: &Kind) -> Arc<ResourceCache> {
+        let known = self.by_prefix.load().get(&kind.storage_prefix).cloned();
+        known.unwrap_or_else(|| {
+            let gone = ResourceCache::new(&Arc::new(kind.clone()), self.applied());
+            gone.close();
+            Arc::new(gone)
+        })
+    }
+
+    /// Caches the objects of one kind more; when this returns, all that was stored of it before can be read.
+    pub(crate) async fn add(&self, kind: &Arc<Kind>) -> Result<()> {
+        if !kind.is_stored() || self.by_prefix.load().contains_key(&kind.storage_prefix) {
+            return Ok(());
+        }
+        let (read, revision) = oneshot::channel();
+        let ended = || ApiError::internal("the watch cache has ended");
+        self.ask.send(NewKind { kind: kind.clone(), read }).await.map_err(|_| ended())?;
+        self.wait_for(revision.await.map_err(|_| ended())??).await
+    }
+
+    /// Forgets the objects under a prefix; whoever watches them is told that there is no more.
+    pub(crate) fn remove(&self, prefix: &str) {
+        let removed = self.by_prefix.rcu(|now| {
+            let mut without = ByPrefix::clone(now);
+            without.remove(prefix);
+            without
+        });
+        if let Some(cache) = removed.get(prefix) {
+            cache.close();
+        }
+    }
+
+    /// Reads what is stored of a new kind. Only the writer does this, so no event falls between the reading and the first
+    /// that the new cache hears of; those that it has read already it leaves out.
+    async fn take_in(&self, store: &dyn Store, new: NewKind) {
+        let read = self.read_new(store, &new.kind).await;
+        // Ignored: who asked may have gone away since.
+        new.read.send(read).ok();
+    }
+
+    async fn read_new(&self, store: &dyn Store, kind: &Arc<Kind>) -> Result<Revision, StoreError> {
+        let listing = store.list(&kind.storage_prefix, None, None, None).await?;
+        let cache = Arc::new(ResourceCache::new(kind, listing.revision));
+        listing.items.iter().for_each(|kv| cache.load(kv));
+        self.by_prefix.rcu(|now| {
+            let mut with = ByPrefix::clone(now);
+            with.entry(kind.storage_prefix.clone()).or_insert_with(|| cache.clone());
+            with
+        });
+        Ok(listing.revision)
     }
 
     /// The newest revision all caches have seen.
     pub(crate) fn applied(&self) -> Revision {
         *self.applied.borrow()
-    }
-
-    fn of_key(&self, key: &str) -> Option<&Arc<ResourceCache>> {
-        let (prefix, cache) =
-            self.by_prefix.range::<str, _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
-        key.starts_with(prefix).then_some(cache)
     }
 
     /// Waits until the caches have seen `revision`; too long a wait is a client's error. Cancel safe.
@@ -87,9 +148,10 @@ impl Caches {
     }
 
     fn apply(&self, events: &[Arc<Event>]) {
+        let by_prefix = self.by_prefix.load();
         let mut touched: Vec<&Arc<ResourceCache>> = Vec::new();
         for event in events {
-            if let Some(cache) = self.of_key(&event.kv.key) {
+            if let Some(cache) = of_key(&by_prefix, &event.kv.key) {
                 cache.apply(event);
                 if !touched.iter().any(|other| Arc::ptr_eq(other, cache)) {
                     touched.push(cache);
@@ -105,11 +167,11 @@ impl Caches {
     }
 
     /// Follows the store until `shutdown`; cancel safe between batches.
-    pub(crate) async fn run(&self, store: &dyn Store, shutdown: CancellationToken) {
+    pub(crate) async fn run(&self, store: &dyn Store, mut asked: NewKinds, shutdown: CancellationToken) {
         loop {
             let opened = store.watch(ROOT, self.applied()).await;
             let result = match opened {
-                Ok(stream) => self.follow(stream, &shutdown).await,
+                Ok(stream) => self.follow(store, stream, &mut asked, &shutdown).await,
                 Err(error) => Err(error),
             };
             match result {
@@ -135,17 +197,21 @@ impl Caches {
     /// Starts over from what is stored now; all watchers have to as well.
     async fn reload(&self, store: &dyn Store) -> Result<(), StoreError> {
         let listing = store.list(ROOT, None, None, None).await?;
-        let mut of_each: BTreeMap<&'static str, Vec<&KeyValue>> = BTreeMap::new();
+        let by_prefix = self.by_prefix.load_full();
+        let mut of_each: BTreeMap<&str, Vec<&KeyValue>> = BTreeMap::new();
         for kv in &listing.items {
-            if let Some(cache) = self.of_key(&kv.key) {
-                of_each.entry(cache.kind().storage_prefix).or_default().push(kv);
+            if let Some(cache) = of_key(&by_prefix, &kv.key) {
+                of_each.entry(&cache.kind().storage_prefix).or_default().push(kv);
             }
         }
-        for (prefix, cache) in &self.by_prefix {
-            cache.replace(of_each.get(prefix).map(Vec::as_slice).unwrap_or_default(), listing.revision);
+        for (prefix, cache) in by_prefix.iter() {
+            cache.replace(
+                of_each.get(prefix.as_ref()).map(Vec::as_slice).unwrap_or_default(),
+                listing.revision,
+            );
         }
         self.applied.send_replace(listing.revision);
-        for cache in self.by_prefix.values() {
+        for cache in by_prefix.values() {
             cache.wake();
         }
         Ok(())
@@ -153,7 +219,9 @@ impl Caches {
 
     async fn follow(
         &self,
+        store: &dyn Store,
         mut stream: podwire_store::WatchStream,
+        asked: &mut NewKinds,
         shutdown: &CancellationToken,
     ) -> Result<(), StoreError> {
         let mut next = None;
@@ -162,6 +230,7 @@ impl Caches {
                 biased;
                 () = shutdown.cancelled() => return Ok(()),
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => next = self.settle(),
+                Some(new) = asked.recv() => self.take_in(store, new).await,
                 batch = stream.next() => match batch {
                     Some(Ok(events)) => {
                         self.apply(&events);
@@ -179,13 +248,20 @@ impl Caches {
     /// Lets every cache give back what it needs no more; when to do it again.
     fn settle(&self) -> Option<Instant> {
         let now = Instant::now();
-        let due = self.by_prefix.values().filter_map(|cache| cache.settle(now)).min()?;
+        let due = self.by_prefix.load().values().filter_map(|cache| cache.settle(now)).min()?;
         Some(due.max(now + SETTLE_PAUSE))
     }
 }
 
+/// The cache that a key belongs to.
+fn of_key<'a>(by_prefix: &'a ByPrefix, key: &str) -> Option<&'a Arc<ResourceCache>> {
+    let (prefix, cache) = by_prefix.range::<str, _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
+    key.starts_with(prefix.as_ref()).then_some(cache)
+}
+
 #[cfg(test)]
 mod tests {
+    use podwire_api::builtin;
     use podwire_store::EventKind;
     use serde_json::json;
 
@@ -205,10 +281,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn each_burst_is_settled_soon_after_it() {
-        let kind = crate::core::kind("", "v1", "configmaps");
+        let kind = builtin::config_maps();
         let cache = Arc::new(ResourceCache::new(kind, 0));
-        let by_prefix = [(kind.storage_prefix, cache.clone())].into();
-        let caches = Caches { by_prefix, applied: watch::Sender::new(0) };
+        let (caches, mut asked) = Caches::new([(kind.storage_prefix.clone(), cache.clone())].into(), 0);
+        let dir = tempfile::tempdir().unwrap();
+        let store = podwire_store::EmbeddedConfig::new(dir.path().to_owned()).open().unwrap();
         let (tell, heard) = tokio::sync::mpsc::channel(1);
         let stream = futures::stream::unfold(heard, |mut heard| async { Some((heard.recv().await?, heard)) });
         let shutdown = CancellationToken::new();
@@ -224,7 +301,8 @@ mod tests {
             }
             shutdown.cancel();
         };
-        let (followed, ()) = tokio::join!(caches.follow(stream.boxed(), &shutdown), bursts);
+        let (followed, ()) =
+            tokio::join!(caches.follow(&store, stream.boxed(), &mut asked, &shutdown), bursts);
         followed.unwrap();
     }
 }

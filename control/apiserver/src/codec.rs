@@ -160,13 +160,14 @@ pub(crate) fn decode(kind: &Kind, kv: &KeyValue) -> Result<Value, CodecError> {
 /// Sets `apiVersion`, `kind` and the resource version.
 pub(crate) fn stamp(kind: &Kind, object: &mut Value, revision: u64) {
     object["apiVersion"] = kind.api_version().into();
-    object["kind"] = kind.kind.into();
+    object["kind"] = (*kind.kind).into();
     object["metadata"]["resourceVersion"] = revision.to_string().into();
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use podwire_api::builtin;
     use serde_json::json;
 
     fn stored(object: &Value, revision: u64) -> KeyValue {
@@ -191,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_reader_sees_the_revision_without_parsing() {
-        let kind = podwire_api::by_resource("", "v1", "configmaps").unwrap();
+        let kind = builtin::config_maps();
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"},
             "metadata": {"name": "x", "resourceVersion": "3"}});
         let kv = stored(&object, 42);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use podwire_api::Registry;
 use podwire_store::{Store, StoreError};
 use tokio_util::sync::CancellationToken;
 
@@ -13,6 +14,7 @@ use crate::authz::Authorizer;
 use crate::cache::Caches;
 use crate::core::Core;
 use crate::handler::proxy::KubeletClient;
+use crate::kinds::Kinds;
 use crate::limits::{Gates, Limits};
 use crate::pki::{Pki, PkiError};
 use crate::server::{ApiServer, Tls};
@@ -58,6 +60,14 @@ pub enum Error {
     /// The store.
     #[error("read the stored objects")]
     Store(#[from] StoreError),
+    /// A kind that comes while the server runs.
+    #[error("serve {kind}: {message}")]
+    Kind {
+        /// The kind.
+        kind: String,
+        /// What went wrong.
+        message: String,
+    },
     /// The objects every cluster has.
     #[error("create the objects every cluster has: {message}")]
     Bootstrap {
@@ -92,12 +102,14 @@ impl Config {
         let tls = Tls::new(pki.clone(), sans)?;
         let kubelets = KubeletClient::new(&pki)?;
         let tokens = Tokens::new(&pki.token_key()?, self.token_issuer, self.longest_token_life)?;
-        let caches = Caches::load(self.store.as_ref()).await?;
+        let kinds = Registry::builtin();
+        let (caches, new_kinds) = Caches::load(self.store.as_ref(), kinds).await?;
         let shutdown = CancellationToken::new();
         let core = Core {
             store: self.store,
             authorizer: Authorizer::new(&caches),
             caches,
+            kinds: Kinds::new(kinds.clone()),
             pki,
             tokens,
             kubelets,
@@ -107,7 +119,7 @@ impl Config {
             limits: self.limits,
             shutdown,
         };
-        ApiServer::start(Arc::new(core), listener, address, tls).await
+        ApiServer::start(Arc::new(core), new_kinds, listener, address, tls).await
     }
 }
 

@@ -11,6 +11,7 @@ use crate::authz::Authorizer;
 use crate::cache::Caches;
 use crate::codec;
 use crate::handler::proxy::KubeletClient;
+use crate::kinds::Kinds;
 use crate::limits::{Gates, Limits};
 use crate::pki::Pki;
 use crate::status::{ApiError, Result};
@@ -20,6 +21,8 @@ use crate::token::Tokens;
 pub(crate) struct Core {
     /// Where objects live.
     pub(crate) store: Arc<dyn Store>,
+    /// What kinds of objects there are.
+    pub(crate) kinds: Kinds,
     /// Their bytes in memory.
     pub(crate) caches: Caches,
     /// Decides who may do what.
@@ -52,14 +55,30 @@ pub(crate) fn key(kind: &Kind, namespace: &str, name: &str) -> String {
 }
 
 impl Core {
+    /// Serves one kind more, or another in place of the one of the same name.
+    pub(crate) async fn serve_kind(&self, kind: Arc<Kind>) -> Result<()> {
+        self.caches.add(&kind).await?;
+        self.kinds.add(&kind);
+        Ok(())
+    }
+
+    /// Serves a kind no more; its watches end, its objects stay in the store.
+    pub(crate) fn withdraw_kind(&self, kind: &Kind) {
+        self.kinds.remove(kind);
+        let kinds = self.kinds.now();
+        if !kinds.registry.kinds().iter().any(|other| other.storage_prefix == kind.storage_prefix) {
+            self.caches.remove(&kind.storage_prefix);
+        }
+    }
+
     /// The stored bytes of an object, or 404.
-    pub(crate) async fn stored(&self, kind: &'static Kind, namespace: &str, name: &str) -> Result<KeyValue> {
+    pub(crate) async fn stored(&self, kind: &Kind, namespace: &str, name: &str) -> Result<KeyValue> {
         let key = key(kind, namespace, name);
         self.store.get(&key).await?.ok_or_else(|| ApiError::not_found(kind, name))
     }
 
     /// A parsed object, or 404.
-    pub(crate) async fn object(&self, kind: &'static Kind, namespace: &str, name: &str) -> Result<Value> {
+    pub(crate) async fn object(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Value> {
         let kv = self.stored(kind, namespace, name).await?;
         read(kind, &kv)
     }
@@ -73,27 +92,10 @@ pub(crate) fn read(kind: &Kind, kv: &KeyValue) -> Result<Value> {
     Ok(object)
 }
 
-/// Whether objects of this kind are stored in the shape of another one.
-pub(crate) fn is_converted(kind: &Kind) -> bool {
-    podwire_api::convert::stored_as(kind).is_some()
-}
-
 /// Turns the stored shape into the one of `kind`.
 pub(crate) fn to_version(kind: &Kind, object: &mut Value) {
-    if is_converted(kind) {
-        podwire_api::convert::from_stored(kind, object);
+    if kind.strategy.is_converted() {
+        kind.strategy.to_served(object);
         object["apiVersion"] = kind.api_version().into();
     }
-}
-
-/// Turns an object of `kind` into the stored shape.
-pub(crate) fn to_stored(kind: &Kind, object: &mut Value) {
-    if is_converted(kind) {
-        podwire_api::convert::to_stored(kind, object);
-    }
-}
-
-/// Finds a kind that the table must have.
-pub(crate) fn kind(group: &str, version: &str, resource: &str) -> &'static Kind {
-    podwire_api::by_resource(group, version, resource).expect("the kinds table has this kind")
 }

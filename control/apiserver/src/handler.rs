@@ -15,7 +15,6 @@ pub(crate) mod review;
 pub(crate) mod root;
 pub(crate) mod scale;
 pub(crate) mod tokens;
-pub(crate) mod unenforced;
 pub(crate) mod update;
 pub(crate) mod watch;
 pub(crate) mod websocket;
@@ -24,7 +23,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use podwire_api::{Kind, syntax};
+use podwire_api::{Kind, Part, Verb, syntax};
 
 use crate::body::{self, Body, Response};
 use crate::core::Core;
@@ -42,9 +41,11 @@ pub(crate) const BODY_LIMIT: usize = 3 << 20;
 pub(crate) struct Call {
     pub(crate) core: Arc<Core>,
     pub(crate) identity: Arc<Identity>,
-    pub(crate) kind: &'static Kind,
+    pub(crate) kind: Arc<Kind>,
     pub(crate) target: ResourceInfo,
-    pub(crate) verb: &'static str,
+    pub(crate) verb: Verb,
+    /// The part of the object that is asked for, if not the object itself.
+    pub(crate) part: Option<Part>,
     pub(crate) query: Query,
     pub(crate) parts: http::request::Parts,
     /// Behind a lock only so that calls can be shared between threads; nobody ever waits for it.
@@ -57,9 +58,9 @@ pub(crate) struct Call {
 impl Call {
     /// The representation the client wants.
     pub(crate) fn representation(&self) -> Result<Representation> {
-        let collection = matches!(self.verb, "list" | "watch");
+        let collection = matches!(self.verb, Verb::List | Verb::Watch);
         // A review is stored nowhere and has no columns.
-        let is_review = self.kind.storage_prefix.is_empty();
+        let is_review = !self.kind.is_stored();
         negotiate::choose(&self.parts.headers, self.query.get("pretty"), collection, |encoding, shape| {
             shape == Shape::Object || (encoding != Encoding::Protobuf && !is_review)
         })
@@ -100,12 +101,7 @@ pub(crate) fn dispatch(call: Call) -> BoxFuture<'static, Result<Response>> {
 }
 
 async fn run(mut call: Call) -> Result<Response> {
-    check_route(&call)?;
-    check_verb(&call)?;
-    if call.kind.is("", "Endpoints") {
-        call.warnings
-            .push("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into());
-    }
+    call.warnings.extend(call.kind.strategy.facts().deprecation.map(str::to_owned));
     let answer = choose(&mut call);
     match answer.await {
         Ok(response) => Ok(call.warn(response)),
@@ -115,44 +111,66 @@ async fn run(mut call: Call) -> Result<Response> {
 
 /// The handler of a subresource and verb.
 fn choose(call: &mut Call) -> BoxFuture<'_, Result<Response>> {
-    match call.target.subresource.as_str() {
-        "" if call.kind.storage_prefix.is_empty() => Box::pin(review::answer(call)),
-        "" | "status" | "ephemeralcontainers" | "resize" | "approval" | "finalize" => object(call),
-        "scale" => Box::pin(scale::answer(call)),
-        "binding" => Box::pin(pods::bind(call)),
-        "eviction" => Box::pin(pods::evict(call)),
-        "token" => Box::pin(tokens::request(call)),
-        "log" | "exec" | "attach" | "portforward" => Box::pin(proxy::answer(call)),
-        _ => Box::pin(async { Ok(root::page_not_found()) }),
+    match call.part {
+        None if !call.kind.is_stored() => Box::pin(review::answer(call)),
+        None => object(call),
+        Some(part) if part.is_of_object() => object(call),
+        Some(Part::Scale) => Box::pin(scale::answer(call)),
+        Some(Part::Binding) => Box::pin(pods::bind(call)),
+        Some(Part::Eviction) => Box::pin(pods::evict(call)),
+        Some(Part::Token) => Box::pin(tokens::request(call)),
+        Some(Part::Log | Part::Exec | Part::Attach | Part::PortForward) => Box::pin(proxy::answer(call)),
+        Some(_) => Box::pin(async { Ok(root::page_not_found()) }),
     }
 }
 
 /// The handler of an object or of a part of it.
 fn object(call: &mut Call) -> BoxFuture<'_, Result<Response>> {
     match call.verb {
-        "get" => Box::pin(list::get(call)),
-        "list" => Box::pin(list::list(call)),
-        "watch" => Box::pin(watch::watch(call)),
-        "create" => Box::pin(create::create(call)),
-        "update" => Box::pin(update::update(call)),
-        "patch" => Box::pin(patch::patch(call)),
-        "delete" => Box::pin(delete::delete(call)),
-        "deletecollection" => Box::pin(delete::delete_collection(call)),
-        _ => Box::pin(async { Err(ApiError::method_not_allowed()) }),
+        Verb::Get => Box::pin(list::get(call)),
+        Verb::List => Box::pin(list::list(call)),
+        Verb::Watch => Box::pin(watch::watch(call)),
+        Verb::Create => Box::pin(create::create(call)),
+        Verb::Update => Box::pin(update::update(call)),
+        Verb::Patch => Box::pin(patch::patch(call)),
+        Verb::Delete => Box::pin(delete::delete(call)),
+        Verb::DeleteCollection => Box::pin(delete::delete_collection(call)),
     }
 }
 
+/// What an authorized request means for a kind; what upstream has no route or verb for is refused.
+pub(crate) fn meaning(kind: &Kind, target: &ResourceInfo, verb: &str) -> Result<(Verb, Option<Part>)> {
+    check_route(kind, target, verb)?;
+    let part = match target.subresource.as_str() {
+        "" => None,
+        name => Some(Part::parse(name).ok_or_else(ApiError::no_such_resource)?),
+    };
+    let verbs = match part {
+        None => kind.verbs,
+        Some(part) => kind.subresource(part).ok_or_else(ApiError::no_such_resource)?.verbs,
+    };
+    let verb =
+        Verb::parse(verb).filter(|verb| verbs.contains(*verb)).ok_or_else(ApiError::method_not_allowed)?;
+    let named = target.route.named;
+    let fits = match verb {
+        // An object is created in its collection, a part of one where the object is.
+        Verb::Create => named == part.is_some(),
+        Verb::Update | Verb::Patch => named,
+        _ => true,
+    };
+    if fits { Ok((verb, part)) } else { Err(ApiError::method_not_allowed()) }
+}
+
 /// Refuses what upstream has no route for: only what is at the place that was authorized is acted on.
-fn check_route(call: &Call) -> Result<()> {
-    let (target, kind) = (&call.target, call.kind);
-    let tail = !target.tail.is_empty() && target.subresource != "proxy";
+fn check_route(kind: &Kind, target: &ResourceInfo, verb: &str) -> Result<()> {
+    let tail = !target.tail.is_empty() && Part::parse(&target.subresource) != Some(Part::Proxy);
     if target.route.nowhere || tail || (target.route.in_namespace && !kind.namespaced) {
         return Err(ApiError::no_such_resource());
     }
     if kind.namespaced && !target.route.in_namespace {
         // All namespaces together can be read, and nothing else.
-        return match call.verb {
-            "list" | "watch" if !target.route.named => Ok(()),
+        return match Verb::parse(verb) {
+            Some(Verb::List | Verb::Watch) if !target.route.named => Ok(()),
             _ if target.route.named => Err(ApiError::no_such_resource()),
             _ => Err(ApiError::method_not_allowed()),
         };
@@ -171,22 +189,4 @@ fn check_route(call: &Call) -> Result<()> {
 /// Whether the namespace can be one; no key may be built from another.
 fn in_namespace_segment(target: &ResourceInfo) -> bool {
     syntax::path_segment(&target.namespace).is_empty()
-}
-
-fn check_verb(call: &Call) -> Result<()> {
-    let verbs = match call.target.subresource.as_str() {
-        "" => call.kind.verbs,
-        name => match call.kind.subresource(name) {
-            Some(subresource) => subresource.verbs,
-            None => return Err(ApiError::no_such_resource()),
-        },
-    };
-    let (named, part) = (call.target.route.named, !call.target.subresource.is_empty());
-    let fits = match call.verb {
-        // An object is created in its collection, a part of one where the object is.
-        "create" => named == part,
-        "update" | "patch" => named,
-        _ => true,
-    };
-    if verbs.contains(&call.verb) && fits { Ok(()) } else { Err(ApiError::method_not_allowed()) }
 }

@@ -1,7 +1,7 @@
 //! The Kubernetes API server: HTTP requests to authenticated, admitted, validated transactions.
 //!
 //! A request passes separate layers: `request` (what is asked), authentication, `authz`, the handler
-//! of its verb with `admission`, and the store. One handler path serves all kinds of the kinds table.
+//! of its verb with `admission`, and the store. One handler path serves all kinds of the registry.
 //! The same service answers a TLS socket and clients in this process ([`ApiServer::client`]).
 //!
 //! Tasks: one follows the store into the watch cache, one accepts connections (each connection is a task
@@ -21,6 +21,7 @@ mod handler;
 pub mod hostile;
 mod identity;
 mod impersonate;
+mod kinds;
 mod limits;
 mod negotiate;
 pub mod pki;

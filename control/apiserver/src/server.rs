@@ -17,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::cache::NewKinds;
 use crate::config::Error;
 use crate::core::Core;
 use crate::handler::bootstrap;
@@ -111,6 +112,7 @@ impl ApiServer {
     /// Starts following the store and makes the objects every cluster has.
     pub(crate) async fn start(
         core: Arc<Core>,
+        new_kinds: NewKinds,
         listener: TcpListener,
         address: SocketAddr,
         tls: Tls,
@@ -118,7 +120,7 @@ impl ApiServer {
         let tasks = TaskTracker::new();
         let follower = core.clone();
         tasks.spawn(async move {
-            follower.caches.run(follower.store.as_ref(), follower.shutdown.clone()).await;
+            follower.caches.run(follower.store.as_ref(), new_kinds, follower.shutdown.clone()).await;
         });
         bootstrap::run(&core).await.map_err(|error| Error::Bootstrap { message: error.message })?;
         let places = Arc::new(Semaphore::new(core.limits.connections));

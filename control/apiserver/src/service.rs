@@ -12,12 +12,14 @@ use futures::future::BoxFuture;
 use http::Request;
 use http_body::Body as _;
 use http_body_util::BodyExt;
+use podwire_api::Kind;
 use tokio::time::Instant;
 
 use crate::arrows;
 use crate::authn;
 use crate::authz;
 use crate::body::{Body, BoxError, Response};
+use crate::config::Error;
 use crate::core::Core;
 use crate::handler::{self, Call};
 use crate::identity::Identity;
@@ -52,6 +54,18 @@ impl ApiService {
     /// The same server as another user sees it.
     pub fn with_identity(&self, identity: Identity) -> Self {
         Self::new(self.core.clone(), Some(identity))
+    }
+
+    /// Serves one kind more, or another in place of the one of the same name. Kinds come and go one after the other.
+    pub async fn serve_kind(&self, kind: Arc<Kind>) -> Result<(), Error> {
+        let name = kind.qualified_kind();
+        let served = self.core.serve_kind(kind).await;
+        served.map_err(|error| Error::Kind { kind: name, message: error.message })
+    }
+
+    /// Serves a kind no more: its watches end, and its objects stay in the store.
+    pub fn withdraw_kind(&self, kind: &Kind) {
+        self.core.withdraw_kind(kind);
     }
 
     async fn answer(self, request: Request<Body>) -> Response {
@@ -141,27 +155,28 @@ impl ApiService {
         let Some(target) = info.resource else {
             return handler::root::answer(&self.core, &parts, &info.path).await;
         };
-        let Some(kind) = podwire_api::by_resource(&target.group, &target.version, &target.resource) else {
-            return handler::root::unknown(&target.group);
+        let Some(kind) = self.core.kinds.at(&target.group, &target.version, &target.resource) else {
+            return handler::root::unknown(&self.core, &target.group);
         };
-        let arrow = arrows::Request::begin(&self.core, &identity, kind, &target, info.verb, &parts);
+        let arrow = arrows::Request::begin(&self.core, &identity, &kind, &target, info.verb, &parts);
+        let (verb, part) = match handler::meaning(&kind, &target, info.verb) {
+            Ok(meaning) => meaning,
+            Err(error) => return arrows::end(arrow, &self.core, Err(error)),
+        };
         let call = Call {
             core: self.core.clone(),
             identity,
             kind,
             target,
-            verb: info.verb,
+            verb,
+            part,
             query,
             parts,
             body: std::sync::Mutex::new(Some(body)),
             upgrade,
             warnings: Vec::new(),
         };
-        let answer = handler::dispatch(call).await;
-        if let Some(arrow) = arrow {
-            arrow.end(&self.core, &answer);
-        }
-        answer
+        arrows::end(arrow, &self.core, handler::dispatch(call).await)
     }
 }
 

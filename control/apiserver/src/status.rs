@@ -116,7 +116,7 @@ impl ApiError {
     /// 404 about an object.
     pub(crate) fn not_found(kind: &Kind, name: &str) -> Self {
         let message = format!("{} \"{name}\" not found", kind.qualified_resource());
-        Self::new(StatusCode::NOT_FOUND, "NotFound", message).about(name, kind.group, kind.resource)
+        Self::new(StatusCode::NOT_FOUND, "NotFound", message).about(name, &kind.group, &kind.resource)
     }
 
     /// 404 about a resource nobody serves.
@@ -135,12 +135,12 @@ impl ApiError {
     pub(crate) fn already_exists(kind: &Kind, name: &str, deleting: bool) -> Self {
         let prefix = if deleting { "object is being deleted: " } else { "" };
         let message = format!("{prefix}{} \"{name}\" already exists", kind.qualified_resource());
-        Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(name, kind.group, kind.resource)
+        Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(name, &kind.group, &kind.resource)
     }
 
     /// 409 on write.
     pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
-        Self::conflict_of(kind.group, kind.resource, name, why)
+        Self::conflict_of(&kind.group, &kind.resource, name, why)
     }
 
     /// 409 about something that is named otherwise than by its resource.
@@ -190,7 +190,7 @@ impl ApiError {
 
     /// 422 with one cause per field error.
     pub(crate) fn invalid(kind: &Kind, name: &str, errors: &[FieldError]) -> Self {
-        Self::invalid_of(kind.group, kind.kind, name, errors)
+        Self::invalid_of(&kind.group, &kind.kind, name, errors)
     }
 
     /// 422 about an object that no row of the kinds table describes (options, for example).
@@ -298,7 +298,7 @@ impl From<StoreError> for ApiError {
 /// A Status of success, as deletion answers for most kinds.
 pub(crate) fn success(kind: &Kind, name: &str, uid: &str) -> Value {
     let mut details = Map::new();
-    for (key, value) in [("name", name), ("group", kind.group), ("kind", kind.resource), ("uid", uid)] {
+    for (key, value) in [("name", name), ("group", &kind.group), ("kind", &kind.resource), ("uid", uid)] {
         if !value.is_empty() {
             details.insert(key.into(), value.into());
         }

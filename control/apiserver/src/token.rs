@@ -5,13 +5,14 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::future::BoxFuture;
+use podwire_api::builtin;
 use ring::rand::SystemRandom;
 use ring::signature::{self, EcdsaKeyPair, KeyPair};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
-use crate::core::{Core, kind};
+use crate::core::Core;
 use crate::identity::Identity;
 
 /// Tokens of a deleted object are believed for this many seconds after it was due to go.
@@ -173,16 +174,15 @@ async fn bound_identity(core: &Core, claims: &Value) -> Result<Identity, TokenEr
     // A pod's token says on which node it runs, and lives as long as the pod; one for a node, as long as that.
     let node = if facts["pod"].is_object() { "" } else { "node" };
     let checks = [
-        ("serviceaccounts", "serviceaccount", namespace),
-        ("pods", "pod", namespace),
-        ("secrets", "secret", namespace),
-        ("nodes", node, ""),
+        (builtin::service_accounts(), "serviceaccount", namespace),
+        (builtin::pods(), "pod", namespace),
+        (builtin::secrets(), "secret", namespace),
+        (builtin::nodes(), node, ""),
     ];
     let now = jiff::Timestamp::now();
-    for (resource, claim, namespace) in checks {
+    for (kind, claim, namespace) in checks {
         let Some(name) = facts[claim]["name"].as_str() else { continue };
-        let found =
-            core.object(kind("", "v1", resource), namespace, name).await.map_err(|_| TokenError::Bound)?;
+        let found = core.object(kind, namespace, name).await.map_err(|_| TokenError::Bound)?;
         if found["metadata"]["uid"] != facts[claim]["uid"] || is_long_deleted(&found, now) {
             return Err(TokenError::Bound);
         }

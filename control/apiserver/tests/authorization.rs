@@ -186,7 +186,7 @@ fn url(dice: &mut Dice, kind: &Kind, method: &str) -> String {
     let name = NAMES[usize::try_from(if dice.roll(2) == 0 { usual } else { odd }).unwrap()];
     let mut parts: Vec<String> =
         vec![String::new(), String::new(), String::new(), "/status/more".into(), "/bogus".into()];
-    parts.extend(kind.subresources.iter().map(|part| format!("/{}", part.name)));
+    parts.extend(kind.subresources.iter().map(|part| format!("/{}", part.part.as_str())));
     let part = &parts[usize::try_from(dice.roll(parts.len() as u64)).unwrap()];
     let root = if kind.group.is_empty() { "/api".into() } else { format!("/apis/{}", kind.group) };
     let selectors = ["", "&fieldSelector=metadata.name%3Dx", "&fieldSelector=metadata.namespace%3Db"];
@@ -208,11 +208,11 @@ async fn recorded() -> (Arc<tempfile::TempDir>, Embedded, Record, podwire_apiser
 fn agrees(asked: &BTreeMap<String, String>, key: &str) -> bool {
     let text = |field: &str| asked.get(field).map(String::as_str).unwrap_or_default();
     let (namespace, name, verb) = (text("namespace"), text("name"), text("verb"));
-    let of = |kind: &&Kind| (kind.group, kind.resource) == (text("group"), text("resource"));
+    let of = |kind: &&Arc<Kind>| kind.group == text("group") && kind.resource == text("resource");
     let Some(kind) = podwire_api::kinds().iter().find(of) else { return false };
-    if !kind.storage_prefix.is_empty() && key.starts_with(kind.storage_prefix) {
+    if !kind.storage_prefix.is_empty() && key.starts_with(&*kind.storage_prefix) {
         let place = match (kind.namespaced, namespace) {
-            (true, "") | (false, _) => kind.storage_prefix.to_owned(),
+            (true, "") | (false, _) => kind.storage_prefix.to_string(),
             (true, namespace) => format!("{}{namespace}/", kind.storage_prefix),
         };
         let alone = kind.namespaced || kind.resource == "namespaces" || namespace.is_empty();

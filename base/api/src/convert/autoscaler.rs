@@ -33,7 +33,7 @@ fn pack(map: &mut Object, annotation: &str, value: &Value) {
 }
 
 /// The v2 form of a v1 autoscaler.
-pub(super) fn to_v2(object: &mut Value) {
+pub(crate) fn to_v2(object: &mut Value) {
     let Value::Object(map) = object else { return };
     let mut metrics = unpack(map, METRICS).and_then(|m| m.as_array().cloned()).unwrap_or_default();
     let behavior = unpack(map, BEHAVIOR);
@@ -65,7 +65,7 @@ pub(super) fn to_v2(object: &mut Value) {
 }
 
 /// The v1 form of a v2 autoscaler.
-pub(super) fn to_v1(object: &mut Value) {
+pub(crate) fn to_v1(object: &mut Value) {
     let Value::Object(map) = object else { return };
     let spec = child(map, "spec");
     let (cpu, metrics) = split(spec.remove("metrics"), "target");

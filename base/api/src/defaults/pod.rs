@@ -6,7 +6,7 @@ use super::{Object, absent, child, each, nonzero, set, text};
 use crate::quantity::Quantity;
 
 /// Defaults of a pod object.
-pub(super) fn pod(map: &mut Object) {
+pub(crate) fn pod(map: &mut Object) {
     let pod = child(map, "spec");
     spec(pod);
     for list in ["initContainers", "containers"] {

@@ -3,34 +3,24 @@
 use serde_json::{Value, json};
 
 use super::{Object, absent, child, each, pod_template, set, text};
-use crate::Kind;
 
-pub(super) fn apply(kind: &Kind, map: &mut Object) {
-    match kind.kind {
-        "Deployment" => deployment(map),
-        "DaemonSet" => daemon_set(map),
-        "StatefulSet" => stateful_set(map),
-        "ReplicaSet" => absent(child(map, "spec"), "replicas", 1),
-        "Job" => {
-            job_spec(child(map, "spec"));
-            labels_from_template(map);
-        }
-        "CronJob" => {
-            let spec = child(map, "spec");
-            set(spec, "concurrencyPolicy", "Allow");
-            absent(spec, "suspend", false);
-            absent(spec, "successfulJobsHistoryLimit", 3);
-            absent(spec, "failedJobsHistoryLimit", 1);
-            let job = child(child(spec, "jobTemplate"), "spec");
-            pod_template(child(job, "template"));
-            return;
-        }
-        _ => return,
-    }
+pub(crate) fn job(map: &mut Object) {
+    job_spec(child(map, "spec"));
+    labels_from_template(map);
     pod_template(child(child(map, "spec"), "template"));
 }
 
-pub(super) fn replication_controller(map: &mut Object) {
+pub(crate) fn cron_job(map: &mut Object) {
+    let spec = child(map, "spec");
+    set(spec, "concurrencyPolicy", "Allow");
+    absent(spec, "suspend", false);
+    absent(spec, "successfulJobsHistoryLimit", 3);
+    absent(spec, "failedJobsHistoryLimit", 1);
+    let job = child(child(spec, "jobTemplate"), "spec");
+    pod_template(child(job, "template"));
+}
+
+pub(crate) fn replication_controller(map: &mut Object) {
     let spec = child(map, "spec");
     absent(spec, "replicas", 1);
     if !spec.get("template").is_some_and(Value::is_object) {
@@ -51,7 +41,7 @@ fn labels_from_template(map: &mut Object) {
     }
 }
 
-fn deployment(map: &mut Object) {
+pub(crate) fn deployment(map: &mut Object) {
     let spec = child(map, "spec");
     absent(spec, "replicas", 1);
     let strategy = child(spec, "strategy");
@@ -63,11 +53,16 @@ fn deployment(map: &mut Object) {
     }
     absent(spec, "revisionHistoryLimit", 10);
     absent(spec, "progressDeadlineSeconds", 600);
+    pod_template(child(spec, "template"));
 }
 
-fn daemon_set(map: &mut Object) {
+pub(crate) fn daemon_set(map: &mut Object) {
     // A field of old that now travels as an annotation; the strategy counts it up.
-    absent(child(child(map, "metadata"), "annotations"), crate::strategy::TEMPLATE_GENERATION, "0");
+    absent(
+        child(child(map, "metadata"), "annotations"),
+        crate::strategy::workloads::TEMPLATE_GENERATION,
+        "0",
+    );
     let spec = child(map, "spec");
     let strategy = child(spec, "updateStrategy");
     set(strategy, "type", "RollingUpdate");
@@ -77,24 +72,20 @@ fn daemon_set(map: &mut Object) {
         absent(rolling, "maxSurge", 0);
     }
     absent(spec, "revisionHistoryLimit", 10);
+    pod_template(child(spec, "template"));
 }
 
 /// Replicas, and the metric that is meant when none is named.
-pub(super) fn autoscaler(kind: &Kind, map: &mut Object) {
+pub(crate) fn legacy_autoscaler(map: &mut Object) {
     let others = map.get("metadata").is_some_and(|m| m["annotations"][crate::convert::METRICS].is_string());
     let spec = child(map, "spec");
     absent(spec, "minReplicas", 1);
-    if kind.version == "v1" {
-        if !others {
-            absent(spec, "targetCPUUtilizationPercentage", 80);
-        }
-        return;
+    if !others {
+        absent(spec, "targetCPUUtilizationPercentage", 80);
     }
-    let target = json!({"type": "Utilization", "averageUtilization": 80});
-    absent(spec, "metrics", json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]));
 }
 
-fn stateful_set(map: &mut Object) {
+pub(crate) fn stateful_set(map: &mut Object) {
     let spec = child(map, "spec");
     set(spec, "podManagementPolicy", "OrderedReady");
     let strategy = child(spec, "updateStrategy");
@@ -116,6 +107,7 @@ fn stateful_set(map: &mut Object) {
     set(retention, "whenScaled", "Retain");
     absent(spec, "replicas", 1);
     absent(spec, "revisionHistoryLimit", 10);
+    pod_template(child(spec, "template"));
 }
 
 fn job_spec(spec: &mut Object) {

@@ -3,10 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::schemas::{Dialect, list_of};
-use crate::kinds::Kind;
+use crate::{Kind, Part, Verb, Verbs};
 
 /// Adds the paths of a kind and its subresources.
-pub(super) fn add(kind: &'static Kind, out: &mut Map<String, Value>, dialect: Dialect) {
+pub(super) fn add(kind: &Kind, out: &mut Map<String, Value>, dialect: Dialect) {
     let root = if kind.group.is_empty() {
         format!("/api/{}", kind.version)
     } else {
@@ -21,27 +21,29 @@ pub(super) fn add(kind: &'static Kind, out: &mut Map<String, Value>, dialect: Di
     let body = dialect.reference(kind.schema.name);
     let list = list_of(kind).map_or_else(|| body.clone(), |l| dialect.reference(l.name));
     let here = Place { dialect, gvk, body, list };
-    let verbs = |names: &[(&str, &str)], allowed: &[&str]| {
+    let verbs = |names: &[(Verb, &str)], allowed: Verbs| {
         let mut operations = Map::new();
-        for (verb, method) in names.iter().filter(|(verb, _)| allowed.contains(verb)) {
-            operations.insert((*method).to_owned(), here.operation(verb));
+        for (verb, method) in names.iter().filter(|(verb, _)| allowed.contains(*verb)) {
+            operations.insert((*method).to_owned(), here.operation(*verb));
         }
         Value::Object(operations)
     };
-    let many = [("list", "get"), ("create", "post"), ("deletecollection", "delete")];
-    let one = [("get", "get"), ("update", "put"), ("patch", "patch"), ("delete", "delete")];
+    let many = [(Verb::List, "get"), (Verb::Create, "post"), (Verb::DeleteCollection, "delete")];
+    let one = [(Verb::Get, "get"), (Verb::Update, "put"), (Verb::Patch, "patch"), (Verb::Delete, "delete")];
     out.insert(collection.clone(), verbs(&many, kind.verbs));
-    if kind.namespaced && kind.allows("list") {
-        out.insert(format!("{root}/{}", kind.resource), verbs(&[("list", "get")], kind.verbs));
+    if kind.namespaced && kind.allows(Verb::List) {
+        out.insert(format!("{root}/{}", kind.resource), verbs(&[(Verb::List, "get")], kind.verbs));
     }
-    if kind.allows("get") {
+    if kind.allows(Verb::Get) {
         out.insert(format!("{collection}/{{name}}"), verbs(&one, kind.verbs));
     }
-    let sub = [("get", "get"), ("create", "post"), ("update", "put"), ("patch", "patch")];
-    for entry in
-        kind.subresources.iter().filter(|s| matches!(s.name, "status" | "ephemeralcontainers" | "resize"))
+    let sub = [(Verb::Get, "get"), (Verb::Create, "post"), (Verb::Update, "put"), (Verb::Patch, "patch")];
+    for entry in kind
+        .subresources
+        .iter()
+        .filter(|s| matches!(s.part, Part::Status | Part::EphemeralContainers | Part::Resize))
     {
-        out.insert(format!("{collection}/{{name}}/{}", entry.name), verbs(&sub, entry.verbs));
+        out.insert(format!("{collection}/{{name}}/{}", entry.part), verbs(&sub, entry.verbs));
     }
 }
 
@@ -53,20 +55,20 @@ struct Place {
 }
 
 impl Place {
-    fn operation(&self, verb: &str) -> Value {
+    fn operation(&self, verb: Verb) -> Value {
         let parameters: Vec<Value> = parameters(verb).iter().map(|name| self.parameter(name)).collect();
-        let answer = if verb == "list" { &self.list } else { &self.body };
+        let answer = if verb == Verb::List { &self.list } else { &self.body };
         let mut out = json!({
             "parameters": parameters,
             "responses": {"200": self.response(answer)},
-            "x-kubernetes-action": match verb { "create" => "post", "update" => "put", other => other },
+            "x-kubernetes-action": match verb { Verb::Create => "post", Verb::Update => "put", other => other.as_str() },
             "x-kubernetes-group-version-kind": self.gvk,
         });
         let types: &[&str] = match verb {
-            "create" | "update" => {
+            Verb::Create | Verb::Update => {
                 &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"]
             }
-            "patch" => &[
+            Verb::Patch => &[
                 "application/json-patch+json",
                 "application/merge-patch+json",
                 "application/strategic-merge-patch+json",
@@ -80,7 +82,7 @@ impl Place {
                 list.push(json!({"in": "body", "name": "body", "required": true, "schema": self.body}));
             }
         } else {
-            let schema = if verb == "patch" { json!({"type": "object"}) } else { self.body.clone() };
+            let schema = if verb == Verb::Patch { json!({"type": "object"}) } else { self.body.clone() };
             let content: Map<String, Value> =
                 types.iter().map(|t| ((*t).to_owned(), json!({"schema": schema}))).collect();
             out["requestBody"] = json!({"content": content, "required": true});
@@ -110,9 +112,9 @@ impl Place {
     }
 }
 
-fn parameters(verb: &str) -> &'static [&'static str] {
+fn parameters(verb: Verb) -> &'static [&'static str] {
     match verb {
-        "list" => &[
+        Verb::List => &[
             "allowWatchBookmarks",
             "continue",
             "fieldSelector",
@@ -124,10 +126,10 @@ fn parameters(verb: &str) -> &'static [&'static str] {
             "timeoutSeconds",
             "watch",
         ],
-        "create" | "update" => &["pretty", "dryRun", "fieldManager", "fieldValidation"],
-        "patch" => &["pretty", "dryRun", "fieldManager", "fieldValidation", "force"],
-        "delete" => &["pretty", "dryRun", "gracePeriodSeconds", "propagationPolicy"],
-        "deletecollection" => {
+        Verb::Create | Verb::Update => &["pretty", "dryRun", "fieldManager", "fieldValidation"],
+        Verb::Patch => &["pretty", "dryRun", "fieldManager", "fieldValidation", "force"],
+        Verb::Delete => &["pretty", "dryRun", "gracePeriodSeconds", "propagationPolicy"],
+        Verb::DeleteCollection => {
             &["fieldSelector", "labelSelector", "dryRun", "gracePeriodSeconds", "propagationPolicy"]
         }
         _ => &["pretty"],

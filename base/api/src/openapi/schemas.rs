@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::kinds::Kind;
 use crate::schema::{Cardinality, Field, ListType, Message, SchemaRef, Type};
+use crate::{Kind, Registry};
 
 /// Which OpenAPI version is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,11 +44,11 @@ impl Schemas {
         schemas
     }
 
-    pub(super) fn add_kind(&mut self, kind: &'static Kind) {
+    pub(super) fn add_kind(&mut self, kind: &Kind) {
         self.reach(Some(kind.schema));
         self.reach(list_of(kind));
-        for sub in kind.subresources {
-            if let Some(schema) = sub_schema(sub.group, sub.version, sub.kind) {
+        for sub in &kind.subresources {
+            if let Some(schema) = sub_schema(&sub.group, &sub.version, &sub.kind) {
                 self.reach(Some(schema));
             }
         }
@@ -62,20 +62,20 @@ impl Schemas {
         }
     }
 
-    pub(super) fn finish(mut self) -> Value {
+    pub(super) fn finish(mut self, kinds: &Registry) -> Value {
         while let Some(schema) = self.pending.pop() {
             let written = self.message(schema);
             self.out.insert(schema.name.to_owned(), written);
         }
         self.specials();
-        for kind in crate::kinds() {
-            self.tag(kind.schema.name, kind.group, kind.version, kind.kind);
+        for kind in kinds.kinds() {
+            self.tag(kind.schema.name, &kind.group, &kind.version, &kind.kind);
             if let Some(list) = list_of(kind) {
-                self.tag(list.name, kind.group, kind.version, kind.list_kind);
+                self.tag(list.name, &kind.group, &kind.version, &kind.list_kind);
             }
-            for sub in kind.subresources {
-                if let Some(schema) = sub_schema(sub.group, sub.version, sub.kind) {
-                    self.tag(schema.name, sub.group, sub.version, sub.kind);
+            for sub in &kind.subresources {
+                if let Some(schema) = sub_schema(&sub.group, &sub.version, &sub.kind) {
+                    self.tag(schema.name, &sub.group, &sub.version, &sub.kind);
                 }
             }
         }

@@ -52,7 +52,7 @@ fn every_kind_survives_the_round_trip() {
             let mut object = whole;
             strict::conform(kind, &mut object).unwrap();
             object["apiVersion"] = kind.api_version().into();
-            object["kind"] = kind.kind.into();
+            object["kind"] = kind.kind.as_ref().into();
             let bytes = encode(kind, &object);
             assert_eq!(decode(kind, &bytes).unwrap(), object, "{}", kind.kind);
             assert_eq!(decode_any(&bytes).unwrap(), object, "{}", kind.kind);

@@ -47,13 +47,13 @@ impl FieldSelector {
     /// Refuses fields the kind cannot be selected by, and maps old names to new ones.
     pub fn check(&mut self, kind: &Kind) -> Result<(), SelectorError> {
         for term in &mut self.terms {
-            if kind.is("", "Pod") && term.field == "spec.host" {
-                term.field = "spec.nodeName".to_owned();
+            if let Some(field) = kind.strategy.renamed_field(&term.field) {
+                term.field = field.to_owned();
             }
             let field = term.field.as_str();
             let known = field == "metadata.name"
                 || (field == "metadata.namespace" && kind.namespaced)
-                || kind.selectable_fields.contains(&field);
+                || kind.selectable_fields.iter().any(|known| known == field);
             if !known {
                 return Err(SelectorError(if kind.selectable_fields.is_empty() {
                     format!(

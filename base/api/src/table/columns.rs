@@ -5,31 +5,44 @@ use serde_json::Value;
 
 use super::autoscaler;
 use super::cells as c;
-use crate::Kind;
+use crate::Text as Words;
 
 /// Where a cell comes from.
-#[derive(Clone, Copy)]
-pub(super) enum Cell {
+#[derive(Debug, Clone, Copy)]
+pub enum Cell {
+    /// The object's name.
     Name,
+    /// The time since it was created.
     Age,
+    /// Text at a path, empty when there is none.
     Text(&'static str),
+    /// Text at a path, or this.
     TextOr(&'static str, &'static str),
+    /// A number at a path, zero when there is none.
     Number(&'static str),
+    /// A flag at a path.
     Flag(&'static str),
+    /// How many entries there are at a path.
     Count(&'static str),
+    /// What a function makes of the object at this time.
     Computed(fn(&Value, Timestamp) -> Value),
 }
 
 /// A column.
-pub(super) struct Column {
-    pub(super) name: &'static str,
-    pub(super) kind: &'static str,
-    pub(super) priority: u8,
-    pub(super) cell: Cell,
+#[derive(Debug, Clone)]
+pub struct Column {
+    /// What stands over it.
+    pub name: Words,
+    /// Its OpenAPI type.
+    pub kind: Words,
+    /// Zero for those that are always shown.
+    pub priority: u8,
+    /// Where its cells come from.
+    pub cell: Cell,
 }
 
 const fn col(name: &'static str, kind: &'static str, priority: u8, cell: Cell) -> Column {
-    Column { name, kind, priority, cell }
+    Column { name: Words::Borrowed(name), kind: Words::Borrowed(kind), priority, cell }
 }
 
 use Cell::{Age, Computed, Count, Flag, Name, Number, Text, TextOr};
@@ -43,7 +56,7 @@ const CONTAINERS: Column = col("Containers", S, 1, Computed(c::container_names))
 const IMAGES: Column = col("Images", S, 1, Computed(c::container_images));
 const SELECTOR: Column = col("Selector", S, 1, Computed(c::selector));
 
-static POD: &[Column] = &[
+pub(crate) static POD: &[Column] = &[
     NAME,
     col("Ready", S, 0, Name),
     col("Status", S, 0, Name),
@@ -54,7 +67,7 @@ static POD: &[Column] = &[
     col("Nominated Node", S, 1, Age),
     col("Readiness Gates", S, 1, Age),
 ];
-static NODE: &[Column] = &[
+pub(crate) static NODE: &[Column] = &[
     NAME,
     col("Status", S, 0, Computed(c::node_status)),
     col("Roles", S, 0, Computed(c::node_roles)),
@@ -66,7 +79,7 @@ static NODE: &[Column] = &[
     col("Kernel-Version", S, 1, Computed(c::node_kernel)),
     col("Container-Runtime", S, 1, TextOr("status.nodeInfo.containerRuntimeVersion", "<unknown>")),
 ];
-static EVENT: &[Column] = &[
+pub(crate) static EVENT: &[Column] = &[
     col("Last Seen", S, 0, Computed(c::event_last_seen)),
     col("Type", S, 0, Text("type")),
     col("Reason", S, 0, Text("reason")),
@@ -78,11 +91,12 @@ static EVENT: &[Column] = &[
     col("Count", S, 1, Computed(c::event_count)),
     col("Name", S, 1, Name),
 ];
-static NAMESPACE: &[Column] = &[NAME, col("Status", S, 0, Text("status.phase")), AGE];
-static SECRET: &[Column] = &[NAME, col("Type", S, 0, Text("type")), col("Data", S, 0, Count("data")), AGE];
-static CONFIG_MAP: &[Column] = &[NAME, col("Data", S, 0, Computed(c::config_map_size)), AGE];
-static LEASE: &[Column] = &[NAME, col("Holder", S, 0, Text("spec.holderIdentity")), AGE];
-static SERVICE: &[Column] = &[
+pub(crate) static NAMESPACE: &[Column] = &[NAME, col("Status", S, 0, Text("status.phase")), AGE];
+pub(crate) static SECRET: &[Column] =
+    &[NAME, col("Type", S, 0, Text("type")), col("Data", S, 0, Count("data")), AGE];
+pub(crate) static CONFIG_MAP: &[Column] = &[NAME, col("Data", S, 0, Computed(c::config_map_size)), AGE];
+pub(crate) static LEASE: &[Column] = &[NAME, col("Holder", S, 0, Text("spec.holderIdentity")), AGE];
+pub(crate) static SERVICE: &[Column] = &[
     NAME,
     col("Type", S, 0, Text("spec.type")),
     col("Cluster-IP", S, 0, Computed(c::service_cluster_ip)),
@@ -91,8 +105,8 @@ static SERVICE: &[Column] = &[
     AGE,
     SELECTOR,
 ];
-static ENDPOINTS: &[Column] = &[NAME, col("Endpoints", S, 0, Computed(c::endpoints)), AGE];
-static REPLICAS: &[Column] = &[
+pub(crate) static ENDPOINTS: &[Column] = &[NAME, col("Endpoints", S, 0, Computed(c::endpoints)), AGE];
+pub(crate) static REPLICAS: &[Column] = &[
     NAME,
     col("Desired", I, 0, Number("spec.replicas")),
     col("Current", I, 0, Number("status.replicas")),
@@ -102,7 +116,7 @@ static REPLICAS: &[Column] = &[
     IMAGES,
     SELECTOR,
 ];
-static DEPLOYMENT: &[Column] = &[
+pub(crate) static DEPLOYMENT: &[Column] = &[
     NAME,
     col("Ready", S, 0, Computed(c::ready_replicas)),
     col("Up-to-date", S, 0, Number("status.updatedReplicas")),
@@ -112,9 +126,9 @@ static DEPLOYMENT: &[Column] = &[
     IMAGES,
     SELECTOR,
 ];
-static STATEFUL_SET: &[Column] =
+pub(crate) static STATEFUL_SET: &[Column] =
     &[NAME, col("Ready", S, 0, Computed(c::ready_replicas)), AGE, CONTAINERS, IMAGES];
-static DAEMON_SET: &[Column] = &[
+pub(crate) static DAEMON_SET: &[Column] = &[
     NAME,
     col("Desired", I, 0, Number("status.desiredNumberScheduled")),
     col("Current", I, 0, Number("status.currentNumberScheduled")),
@@ -127,7 +141,7 @@ static DAEMON_SET: &[Column] = &[
     IMAGES,
     SELECTOR,
 ];
-static JOB: &[Column] = &[
+pub(crate) static JOB: &[Column] = &[
     NAME,
     col("Status", S, 0, Computed(c::job_status)),
     col("Completions", S, 0, Computed(c::job_completions)),
@@ -137,7 +151,7 @@ static JOB: &[Column] = &[
     IMAGES,
     SELECTOR,
 ];
-static CRON_JOB: &[Column] = &[
+pub(crate) static CRON_JOB: &[Column] = &[
     NAME,
     col("Schedule", S, 0, Text("spec.schedule")),
     col("Timezone", S, 0, TextOr("spec.timeZone", "<none>")),
@@ -149,9 +163,9 @@ static CRON_JOB: &[Column] = &[
     col("Images", S, 1, Computed(c::container_images)),
     col("Selector", S, 1, Computed(c::cron_selector)),
 ];
-static CONTROLLER_REVISION: &[Column] =
+pub(crate) static CONTROLLER_REVISION: &[Column] =
     &[NAME, col("Controller", S, 0, Computed(c::controller)), col("Revision", S, 0, Number("revision")), AGE];
-static PERSISTENT_VOLUME: &[Column] = &[
+pub(crate) static PERSISTENT_VOLUME: &[Column] = &[
     NAME,
     col("Capacity", S, 0, Text("spec.capacity.storage")),
     col("Access Modes", S, 0, Computed(c::spec_access_modes)),
@@ -164,7 +178,7 @@ static PERSISTENT_VOLUME: &[Column] = &[
     AGE,
     col("VolumeMode", S, 1, TextOr("spec.volumeMode", "<unset>")),
 ];
-static CLAIM: &[Column] = &[
+pub(crate) static CLAIM: &[Column] = &[
     NAME,
     col("Status", S, 0, Computed(c::phase)),
     col("Volume", S, 0, Text("spec.volumeName")),
@@ -175,14 +189,14 @@ static CLAIM: &[Column] = &[
     AGE,
     col("VolumeMode", S, 1, TextOr("spec.volumeMode", "<unset>")),
 ];
-static DISRUPTION_BUDGET: &[Column] = &[
+pub(crate) static DISRUPTION_BUDGET: &[Column] = &[
     NAME,
     col("Min Available", S, 0, Computed(c::min_available)),
     col("Max Unavailable", S, 0, Computed(c::max_unavailable)),
     col("Allowed Disruptions", I, 0, Number("status.disruptionsAllowed")),
     AGE,
 ];
-static AUTOSCALER: &[Column] = &[
+pub(crate) static AUTOSCALER: &[Column] = &[
     NAME,
     col("Reference", S, 0, Computed(autoscaler::reference)),
     col("Targets", S, 0, Computed(autoscaler::targets)),
@@ -191,7 +205,7 @@ static AUTOSCALER: &[Column] = &[
     col("Replicas", S, 0, Number("status.currentReplicas")),
     AGE,
 ];
-static STORAGE_CLASS: &[Column] = &[
+pub(crate) static STORAGE_CLASS: &[Column] = &[
     NAME,
     col("Provisioner", S, 0, Text("provisioner")),
     col("ReclaimPolicy", S, 0, TextOr("reclaimPolicy", "Delete")),
@@ -199,16 +213,16 @@ static STORAGE_CLASS: &[Column] = &[
     col("AllowVolumeExpansion", S, 0, Flag("allowVolumeExpansion")),
     AGE,
 ];
-static PRIORITY_CLASS: &[Column] = &[
+pub(crate) static PRIORITY_CLASS: &[Column] = &[
     NAME,
     col("Value", I, 0, Number("value")),
     col("Global-Default", B, 0, Flag("globalDefault")),
     AGE,
     col("PreemptionPolicy", S, 0, Text("preemptionPolicy")),
 ];
-static RUNTIME_CLASS: &[Column] = &[NAME, col("Handler", S, 0, Text("handler")), AGE];
-static CSI_NODE: &[Column] = &[NAME, col("Drivers", I, 0, Count("spec.drivers")), AGE];
-static CSI_DRIVER: &[Column] = &[
+pub(crate) static RUNTIME_CLASS: &[Column] = &[NAME, col("Handler", S, 0, Text("handler")), AGE];
+pub(crate) static CSI_NODE: &[Column] = &[NAME, col("Drivers", I, 0, Count("spec.drivers")), AGE];
+pub(crate) static CSI_DRIVER: &[Column] = &[
     NAME,
     col("AttachRequired", B, 0, Flag("spec.attachRequired")),
     col("PodInfoOnMount", B, 0, Flag("spec.podInfoOnMount")),
@@ -218,8 +232,9 @@ static CSI_DRIVER: &[Column] = &[
     col("Modes", S, 0, Computed(c::lifecycle_modes)),
     AGE,
 ];
-static NETWORK_POLICY: &[Column] = &[NAME, col("Pod-Selector", S, 0, Computed(c::pod_selector)), AGE];
-static INGRESS: &[Column] = &[
+pub(crate) static NETWORK_POLICY: &[Column] =
+    &[NAME, col("Pod-Selector", S, 0, Computed(c::pod_selector)), AGE];
+pub(crate) static INGRESS: &[Column] = &[
     NAME,
     col("Class", S, 0, TextOr("spec.ingressClassName", "<none>")),
     col("Hosts", S, 0, Computed(c::ingress_hosts)),
@@ -227,20 +242,20 @@ static INGRESS: &[Column] = &[
     col("Ports", S, 0, Computed(c::ingress_ports)),
     AGE,
 ];
-static INGRESS_CLASS: &[Column] = &[
+pub(crate) static INGRESS_CLASS: &[Column] = &[
     NAME,
     col("Controller", S, 0, Text("spec.controller")),
     col("Parameters", S, 0, TextOr("spec.parameters.name", "<none>")),
     AGE,
 ];
-static ENDPOINT_SLICE: &[Column] = &[
+pub(crate) static ENDPOINT_SLICE: &[Column] = &[
     NAME,
     col("AddressType", S, 0, Text("addressType")),
     col("Ports", S, 0, Computed(c::slice_ports)),
     col("Endpoints", S, 0, Computed(c::slice_endpoints)),
     AGE,
 ];
-static BINDING: &[Column] = &[
+pub(crate) static BINDING: &[Column] = &[
     NAME,
     col("Role", S, 0, Computed(c::role_ref)),
     AGE,
@@ -248,16 +263,17 @@ static BINDING: &[Column] = &[
     col("Groups", S, 1, Computed(c::subject_groups)),
     col("ServiceAccounts", S, 1, Computed(c::subject_accounts)),
 ];
-static ROLE: &[Column] = &[NAME, col("Created At", "date", 0, Text("metadata.creationTimestamp"))];
-static CLAIM_STATE: &[Column] = &[NAME, col("State", S, 0, Computed(c::claim_state)), AGE];
-static SLICE: &[Column] = &[
+pub(crate) static CREATED: &[Column] =
+    &[NAME, col("Created At", "date", 0, Text("metadata.creationTimestamp"))];
+pub(crate) static CLAIM_STATE: &[Column] = &[NAME, col("State", S, 0, Computed(c::claim_state)), AGE];
+pub(crate) static SLICE: &[Column] = &[
     NAME,
     col("Node", S, 0, TextOr("spec.nodeName", "<unset>")),
     col("Driver", S, 0, Text("spec.driver")),
     col("Pool", S, 0, Text("spec.pool.name")),
     AGE,
 ];
-static SIGNING_REQUEST: &[Column] = &[
+pub(crate) static SIGNING_REQUEST: &[Column] = &[
     NAME,
     AGE,
     col("SignerName", S, 0, TextOr("spec.signerName", "<none>")),
@@ -265,7 +281,7 @@ static SIGNING_REQUEST: &[Column] = &[
     col("RequestedDuration", S, 0, Computed(c::requested_duration)),
     col("Condition", S, 0, Computed(c::signing_condition)),
 ];
-static VOLUME_ATTACHMENT: &[Column] = &[
+pub(crate) static VOLUME_ATTACHMENT: &[Column] = &[
     NAME,
     col("Attacher", S, 0, Text("spec.attacher")),
     col("PV", S, 0, Text("spec.source.persistentVolumeName")),
@@ -273,66 +289,19 @@ static VOLUME_ATTACHMENT: &[Column] = &[
     col("Attached", B, 0, Flag("status.attached")),
     AGE,
 ];
-static QUOTA: &[Column] = &[
+pub(crate) static QUOTA: &[Column] = &[
     NAME,
     col("Request", S, 0, Computed(c::quota_requests)),
     col("Limit", S, 0, Computed(c::quota_limits)),
     AGE,
 ];
-static WEBHOOKS: &[Column] = &[NAME, col("Webhooks", I, 0, Count("webhooks")), AGE];
-static POD_TEMPLATE: &[Column] = &[
+pub(crate) static WEBHOOKS: &[Column] = &[NAME, col("Webhooks", I, 0, Count("webhooks")), AGE];
+pub(crate) static POD_TEMPLATE: &[Column] = &[
     NAME,
     col("Containers", S, 0, Computed(c::template_names)),
     col("Images", S, 0, Computed(c::template_images)),
     col("Pod Labels", S, 0, Computed(c::template_labels)),
 ];
-static IP_ADDRESS: &[Column] = &[NAME, col("ParentRef", S, 0, Computed(c::parent)), AGE];
-static SERVICE_CIDR: &[Column] = &[NAME, col("CIDRs", S, 0, Computed(c::cidrs)), AGE];
-static PLAIN: &[Column] = &[NAME, AGE];
-
-/// Columns of a kind.
-pub(super) fn of(kind: &Kind) -> &'static [Column] {
-    match kind.kind {
-        "Pod" => POD,
-        "Node" => NODE,
-        "Event" => EVENT,
-        "Namespace" => NAMESPACE,
-        "Secret" => SECRET,
-        "ConfigMap" => CONFIG_MAP,
-        "Lease" => LEASE,
-        "Service" => SERVICE,
-        "Endpoints" => ENDPOINTS,
-        "ReplicaSet" | "ReplicationController" => REPLICAS,
-        "Deployment" => DEPLOYMENT,
-        "StatefulSet" => STATEFUL_SET,
-        "DaemonSet" => DAEMON_SET,
-        "Job" => JOB,
-        "CronJob" => CRON_JOB,
-        "ControllerRevision" => CONTROLLER_REVISION,
-        "PersistentVolume" => PERSISTENT_VOLUME,
-        "PersistentVolumeClaim" => CLAIM,
-        "PodDisruptionBudget" => DISRUPTION_BUDGET,
-        "HorizontalPodAutoscaler" => AUTOSCALER,
-        "StorageClass" => STORAGE_CLASS,
-        "PriorityClass" => PRIORITY_CLASS,
-        "RuntimeClass" => RUNTIME_CLASS,
-        "CSINode" => CSI_NODE,
-        "CSIDriver" => CSI_DRIVER,
-        "NetworkPolicy" => NETWORK_POLICY,
-        "Ingress" => INGRESS,
-        "IngressClass" => INGRESS_CLASS,
-        "EndpointSlice" => ENDPOINT_SLICE,
-        "RoleBinding" | "ClusterRoleBinding" => BINDING,
-        "Role" | "ClusterRole" | "LimitRange" => ROLE,
-        "PodTemplate" => POD_TEMPLATE,
-        "IPAddress" => IP_ADDRESS,
-        "ServiceCIDR" => SERVICE_CIDR,
-        "ResourceClaim" => CLAIM_STATE,
-        "ResourceSlice" => SLICE,
-        "CertificateSigningRequest" => SIGNING_REQUEST,
-        "VolumeAttachment" => VOLUME_ATTACHMENT,
-        "ResourceQuota" => QUOTA,
-        "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => WEBHOOKS,
-        _ => PLAIN,
-    }
-}
+pub(crate) static IP_ADDRESS: &[Column] = &[NAME, col("ParentRef", S, 0, Computed(c::parent)), AGE];
+pub(crate) static SERVICE_CIDR: &[Column] = &[NAME, col("CIDRs", S, 0, Computed(c::cidrs)), AGE];
+pub(crate) static PLAIN: &[Column] = &[NAME, AGE];

@@ -7,7 +7,7 @@ use super::age;
 use super::cells::{list, or_none, text};
 
 /// Cells of a pod, wide columns included.
-pub(super) fn row(pod: &Value, now: Timestamp) -> Vec<Value> {
+pub(crate) fn row(pod: &Value, now: Timestamp) -> Vec<Value> {
     let summary = Summary::of(pod);
     let restarts = match summary.last_restart {
         Some(last) if summary.restarts != 0 => format!("{} ({} ago)", summary.restarts, age(last, now)),

@@ -9,7 +9,7 @@ use crate::path::Path;
 const VERDICTS: &[&str] = &["Approved", "Denied", "Failed"];
 
 /// Checks the conditions after an update; `approval` says whether it came through `/approval`.
-pub(super) fn update(new: &Value, old: &Value, approval: bool, errors: &mut Errors) {
+pub(crate) fn update(new: &Value, old: &Value, approval: bool, errors: &mut Errors) {
     let path = Path::root("status");
     let path = path.child("conditions");
     conditions(list(&new["status"]["conditions"]), &path, errors);

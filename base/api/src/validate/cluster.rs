@@ -8,7 +8,7 @@ use crate::syntax;
 
 const MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
-pub(super) fn persistent_volume(object: &Value, errors: &mut Errors) {
+pub(crate) fn persistent_volume(object: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     let spec = &object["spec"];
     if list(&spec["accessModes"]).is_empty() {
@@ -65,7 +65,7 @@ pub(super) fn persistent_volume(object: &Value, errors: &mut Errors) {
     }
 }
 
-pub(super) fn storage_class(object: &Value, errors: &mut Errors) {
+pub(crate) fn storage_class(object: &Value, errors: &mut Errors) {
     match text(&object["provisioner"]) {
         "" => errors.required(&Path::root("provisioner"), ""),
         name => {
@@ -82,7 +82,7 @@ pub(super) fn storage_class(object: &Value, errors: &mut Errors) {
     }
 }
 
-pub(super) fn ingress(object: &Value, errors: &mut Errors) {
+pub(crate) fn ingress(object: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     let spec = &object["spec"];
     if list(&spec["rules"]).is_empty() && spec["defaultBackend"].is_null() {
@@ -93,7 +93,7 @@ pub(super) fn ingress(object: &Value, errors: &mut Errors) {
     }
 }
 
-pub(super) fn ingress_class(object: &Value, errors: &mut Errors) {
+pub(crate) fn ingress_class(object: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     let here = path.child("controller");
     let controller = text(&object["spec"]["controller"]);

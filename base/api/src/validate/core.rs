@@ -5,7 +5,6 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::error::{Errors, Seen, list, text};
-use crate::Kind;
 use crate::path::Path;
 use crate::quantity::Quantity;
 use crate::syntax;
@@ -17,7 +16,7 @@ fn decoded_len(text: &str) -> usize {
     text.len() / 4 * 3 - text.bytes().rev().take_while(|b| *b == b'=').count()
 }
 
-pub(super) fn config_map(object: &Value, errors: &mut Errors) {
+pub(crate) fn config_map(object: &Value, errors: &mut Errors) {
     let mut size = 0;
     for (field, other) in [("data", Some("binaryData")), ("binaryData", None)] {
         let path = Path::root(field);
@@ -35,7 +34,7 @@ pub(super) fn config_map(object: &Value, errors: &mut Errors) {
     }
 }
 
-pub(super) fn secret(object: &Value, errors: &mut Errors) {
+pub(crate) fn secret(object: &Value, errors: &mut Errors) {
     let path = Path::root("data");
     let data = &object["data"];
     let mut size = 0;
@@ -91,12 +90,15 @@ fn docker_config(data: &Value, key: &str, errors: &mut Errors) {
     errors.invalid(&path.key(key), "<secret contents redacted>", &complaint);
 }
 
-/// Immutable config maps and secrets stay as they are; a secret keeps its type.
-pub(super) fn data_update(kind: &Kind, new: &Value, old: &Value, errors: &mut Errors) {
+/// A secret keeps its type.
+pub(crate) fn secret_update(new: &Value, old: &Value, errors: &mut Errors) {
+    errors.immutable(&Path::root("type"), &new["type"], &old["type"]);
+    data_update(new, old, errors);
+}
+
+/// Immutable config maps and secrets stay as they are.
+pub(crate) fn data_update(new: &Value, old: &Value, errors: &mut Errors) {
     const WORDS: &str = "field is immutable when `immutable` is set";
-    if kind.kind == "Secret" {
-        errors.immutable(&Path::root("type"), &new["type"], &old["type"]);
-    }
     if old["immutable"] == true {
         if new["immutable"] != true {
             errors.forbidden(&Path::root("immutable"), WORDS);
@@ -109,7 +111,7 @@ pub(super) fn data_update(kind: &Kind, new: &Value, old: &Value, errors: &mut Er
     }
 }
 
-pub(super) fn node(object: &Value, errors: &mut Errors) {
+pub(crate) fn node(object: &Value, errors: &mut Errors) {
     let metadata = Path::root("metadata");
     taints(&object["spec"]["taints"], &metadata.child("taints"), errors);
     let status = Path::root("status");
@@ -168,7 +170,7 @@ fn taints(taints: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-pub(super) fn node_update(new: &Value, old: &Value, errors: &mut Errors) {
+pub(crate) fn node_update(new: &Value, old: &Value, errors: &mut Errors) {
     let status = Path::root("status");
     let path = status.child("addresses");
     let addresses = list(&new["status"]["addresses"]);
@@ -190,7 +192,7 @@ pub(super) fn node_update(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-pub(super) fn namespace(object: &Value, errors: &mut Errors) {
+pub(crate) fn namespace(object: &Value, errors: &mut Errors) {
     let spec = Path::root("spec");
     let path = spec.child("finalizers");
     for finalizer in list(&object["spec"]["finalizers"]) {
@@ -207,7 +209,7 @@ pub(super) fn namespace(object: &Value, errors: &mut Errors) {
 }
 
 /// Rules that hold for events of both groups.
-pub(super) fn event(object: &Value, errors: &mut Errors) {
+pub(crate) fn event(object: &Value, errors: &mut Errors) {
     let namespace = text(&object["metadata"]["namespace"]);
     let involved = text(&object["involvedObject"]["namespace"]);
     let root = Path::root("involvedObject");
@@ -253,7 +255,7 @@ fn reported(object: &Value, reporter: &str, message: &str, errors: &mut Errors) 
 }
 
 /// Rules of `events.k8s.io/v1` on top: no deprecated fields, a time and a known type.
-pub(super) fn new_event(object: &Value, errors: &mut Errors) {
+pub(crate) fn new_event(object: &Value, errors: &mut Errors) {
     if object["eventTime"].is_null() {
         errors.required(&Path::root("eventTime"), "");
     } else {
@@ -280,7 +282,7 @@ pub(super) fn new_event(object: &Value, errors: &mut Errors) {
     }
 }
 
-pub(super) fn lease(object: &Value, errors: &mut Errors) {
+pub(crate) fn lease(object: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     let spec = &object["spec"];
     if let Some(seconds) = spec["leaseDurationSeconds"].as_i64().filter(|s| *s <= 0) {

@@ -3,7 +3,6 @@
 use serde_json::Value;
 
 use super::error::{Errors, Seen, list, text};
-use crate::Kind;
 use crate::path::Path;
 use crate::syntax;
 
@@ -11,37 +10,39 @@ const MOST_REQUESTS: usize = 32;
 const MOST_DEVICES: usize = 128;
 const MOST_FACTS: usize = 32;
 
-/// Rules of any kind of the group.
-pub(super) fn rules(kind: &Kind, object: &Value, errors: &mut Errors) {
+pub(crate) fn claim_object(object: &Value, errors: &mut Errors) {
     let spec = Path::root("spec");
-    match kind.kind {
-        "ResourceClaim" => claim(&object["spec"]["devices"], &spec.child("devices"), errors),
-        "ResourceClaimTemplate" => {
-            let inner = spec.child("spec");
-            claim(&object["spec"]["spec"]["devices"], &inner.child("devices"), errors);
-        }
-        "DeviceClass" => {
-            selectors(&object["spec"]["selectors"], &spec.child("selectors"), errors);
-            configs(&object["spec"]["config"], &spec.child("config"), errors);
-        }
-        "ResourceSlice" => slice(&object["spec"], &spec, errors),
-        _ => {}
-    }
+    claim(&object["spec"]["devices"], &spec.child("devices"), errors);
 }
 
-/// What may not change once it is stored.
-pub(super) fn update(kind: &Kind, new: &Value, old: &Value, errors: &mut Errors) {
+pub(crate) fn claim_template(object: &Value, errors: &mut Errors) {
     let spec = Path::root("spec");
-    match kind.kind {
-        "ResourceClaim" | "ResourceClaimTemplate" => errors.immutable(&spec, &new["spec"], &old["spec"]),
-        "ResourceSlice" => {
-            let pool = spec.child("pool");
-            errors.immutable(&pool.child("name"), &new["spec"]["pool"]["name"], &old["spec"]["pool"]["name"]);
-            for field in ["driver", "nodeName"] {
-                errors.immutable(&spec.child(field), &new["spec"][field], &old["spec"][field]);
-            }
-        }
-        _ => {}
+    let inner = spec.child("spec");
+    claim(&object["spec"]["spec"]["devices"], &inner.child("devices"), errors);
+}
+
+/// Neither a claim nor its template changes once it is stored.
+pub(crate) fn claim_update(new: &Value, old: &Value, errors: &mut Errors) {
+    errors.immutable(&Path::root("spec"), &new["spec"], &old["spec"]);
+}
+
+pub(crate) fn class(object: &Value, errors: &mut Errors) {
+    let spec = Path::root("spec");
+    selectors(&object["spec"]["selectors"], &spec.child("selectors"), errors);
+    configs(&object["spec"]["config"], &spec.child("config"), errors);
+}
+
+pub(crate) fn slice_object(object: &Value, errors: &mut Errors) {
+    slice(&object["spec"], &Path::root("spec"), errors);
+}
+
+/// A slice stays with its driver, pool and node.
+pub(crate) fn slice_update(new: &Value, old: &Value, errors: &mut Errors) {
+    let spec = Path::root("spec");
+    let pool = spec.child("pool");
+    errors.immutable(&pool.child("name"), &new["spec"]["pool"]["name"], &old["spec"]["pool"]["name"]);
+    for field in ["driver", "nodeName"] {
+        errors.immutable(&spec.child(field), &new["spec"][field], &old["spec"][field]);
     }
 }
 

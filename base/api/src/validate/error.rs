@@ -175,7 +175,7 @@ const MOST_BYTES: usize = 1 << 20;
 
 /// Collects complaints.
 #[derive(Debug, Default)]
-pub(super) struct Errors(Vec<FieldError>, usize);
+pub struct Errors(Vec<FieldError>, usize);
 
 impl Errors {
     pub(super) fn done(self) -> Vec<FieldError> {

@@ -11,19 +11,7 @@ const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
 /// Complaints about an object's name.
 pub fn object_name(kind: &Kind, name: &str) -> Vec<String> {
-    match (kind.group, kind.kind) {
-        ("", "Namespace") => syntax::dns_label(name),
-        ("", "Service") => syntax::dns_1035_label(name),
-        ("rbac.authorization.k8s.io", _) => syntax::path_segment(name),
-        ("networking.k8s.io", "IPAddress") => {
-            if name.parse::<std::net::IpAddr>().is_ok() {
-                Vec::new()
-            } else {
-                vec!["must be a valid IP address".to_owned()]
-            }
-        }
-        _ => syntax::dns_subdomain(name),
-    }
+    kind.strategy.name_complaints(name)
 }
 
 /// Complaints about a `generateName` prefix: a trailing dash is fine, as random characters follow.

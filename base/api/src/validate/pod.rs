@@ -17,7 +17,7 @@ use crate::syntax;
 
 pub(super) use probe::port_or_name;
 pub(super) use resources::resource_name;
-pub(super) use update::{update, update_ephemeral, update_resize, update_status};
+pub(crate) use update::{update, update_ephemeral, update_resize, update_status};
 
 const CLAIM: &[(&str, &str)] = &[
     ("Name", "name"),
@@ -26,7 +26,7 @@ const CLAIM: &[(&str, &str)] = &[
 ];
 
 /// A pod object.
-pub(super) fn pod(object: &Value, errors: &mut Errors) {
+pub(crate) fn pod(object: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     spec(&object["spec"], &path, errors);
     let given = &object["spec"];
@@ -71,7 +71,7 @@ pub(super) fn pod(object: &Value, errors: &mut Errors) {
 }
 
 /// What only a new pod must respect.
-pub(super) fn only_on_create(object: &Value, errors: &mut Errors) {
+pub(crate) fn only_on_create(object: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     let spec = &object["spec"];
     if !list(&spec["ephemeralContainers"]).is_empty() {
@@ -84,7 +84,7 @@ pub(super) fn only_on_create(object: &Value, errors: &mut Errors) {
 }
 
 /// A pod spec, of a pod or of a template.
-pub(super) fn spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     if spec["terminationGracePeriodSeconds"].is_null() {
         errors.required(&path.child("terminationGracePeriodSeconds"), "");
     }

@@ -10,7 +10,7 @@ use crate::syntax;
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// A Role, or a ClusterRole with its selectors.
-pub(super) fn role(object: &Value, cluster: bool, errors: &mut Errors) {
+pub(crate) fn role(object: &Value, cluster: bool, errors: &mut Errors) {
     let rules = Path::root("rules");
     for (i, rule) in list(&object["rules"]).iter().enumerate() {
         policy_rule(rule, cluster, &rules.index(i), errors);
@@ -54,7 +54,7 @@ fn policy_rule(rule: &Value, cluster: bool, path: &Path<'_>, errors: &mut Errors
 }
 
 /// A RoleBinding or ClusterRoleBinding.
-pub(super) fn binding(object: &Value, cluster: bool, errors: &mut Errors) {
+pub(crate) fn binding(object: &Value, cluster: bool, errors: &mut Errors) {
     let path = Path::root("roleRef");
     let role = &object["roleRef"];
     if text(&role["apiGroup"]) != GROUP {
@@ -98,7 +98,7 @@ fn subject(subject: &Value, cluster: bool, path: &Path<'_>, errors: &mut Errors)
 }
 
 /// What a binding binds to stays: another role would be another binding.
-pub(super) fn binding_update(new: &Value, old: &Value, errors: &mut Errors) {
+pub(crate) fn binding_update(new: &Value, old: &Value, errors: &mut Errors) {
     let same = ["apiGroup", "kind", "name"]
         .iter()
         .all(|key| text(&new["roleRef"][*key]) == text(&old["roleRef"][*key]));

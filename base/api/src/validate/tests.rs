@@ -464,12 +464,12 @@ fn immutable_data_and_ended_containers_stay() {
     let mut back = ended.clone();
     put(&mut back, "/status/containerStatuses/0/state", json!({"running": {}}));
     assert_eq!(
-        summary(&update_status(pods, &back, &ended)),
+        summary(&update_part(pods, crate::Part::Status, &back, &ended)),
         "status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state"
     );
     put(&mut back, "/status", json!({"qosClass": "Burstable"}));
     assert_eq!(
-        summary(&update_status(pods, &back, &ended)),
+        summary(&update_part(pods, crate::Part::Status, &back, &ended)),
         "status.qosClass: Invalid value: \"Burstable\": field is immutable"
     );
 }

@@ -4,14 +4,12 @@ use serde_json::Value;
 
 use super::error::{Errors, Seen, list, text};
 use super::{meta, pod};
-use crate::Kind;
 use crate::path::Path;
 use crate::selector::LabelSelector;
 use crate::syntax;
 
-pub(super) fn workload(kind: &Kind, object: &Value, errors: &mut Errors) {
-    let path = Path::root("spec");
-    let spec = &object["spec"];
+/// Numbers that no kind that makes pods may have below zero.
+fn counts(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for field in [
         "replicas",
         "minReadySeconds",
@@ -23,66 +21,81 @@ pub(super) fn workload(kind: &Kind, object: &Value, errors: &mut Errors) {
     ] {
         errors.nonnegative(&path.child(field), &spec[field]);
     }
-    match kind.kind {
-        "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => {
-            selector(kind, spec, &path, errors);
-            pod_template(&spec["template"], &path.child("template"), &["Always"], errors);
-        }
-        "ControllerRevision" => {
-            if !object["data"].is_object() {
-                errors.required(&Path::root("data"), "data is mandatory");
-            }
-            errors.nonnegative(&Path::root("revision"), &object["revision"]);
-        }
-        "ReplicationController" if spec["template"].is_null() => {
-            if spec["selector"].as_object().is_none_or(serde_json::Map::is_empty) {
-                errors.required(&path.child("selector"), "");
-            }
-            errors.required(&path.child("template"), "");
-        }
-        "ReplicationController" => {
-            pod_template(&spec["template"], &path.child("template"), &["Always"], errors)
-        }
-        "Job" => pod_template(&spec["template"], &path.child("template"), &["OnFailure", "Never"], errors),
-        "CronJob" => {
-            if text(&spec["schedule"]).is_empty() {
-                errors.required(&path.child("schedule"), "");
-            }
-            errors.one_of(
-                &path.child("concurrencyPolicy"),
-                &spec["concurrencyPolicy"],
-                &["Allow", "Forbid", "Replace"],
-            );
-            let template = path.child("jobTemplate");
-            let inner = template.child("spec");
-            pod_template(
-                &spec["jobTemplate"]["spec"]["template"],
-                &inner.child("template"),
-                &["OnFailure", "Never"],
-                errors,
-            );
-        }
-        _ => {}
-    }
 }
 
-fn selector(kind: &Kind, spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+/// Rules of sets of pods that run for ever; `owner` is how upstream calls the kind.
+pub(crate) fn replicated(object: &Value, owner: &str, needs_selector: bool, errors: &mut Errors) {
+    let path = Path::root("spec");
+    let spec = &object["spec"];
+    counts(spec, &path, errors);
+    selector(spec, owner, needs_selector, &path, errors);
+    pod_template(&spec["template"], &path.child("template"), &["Always"], errors);
+}
+
+pub(crate) fn revision(object: &Value, errors: &mut Errors) {
+    if !object["data"].is_object() {
+        errors.required(&Path::root("data"), "data is mandatory");
+    }
+    errors.nonnegative(&Path::root("revision"), &object["revision"]);
+}
+
+pub(crate) fn revision_update(new: &Value, old: &Value, errors: &mut Errors) {
+    errors.immutable(&Path::root("data"), &new["data"], &old["data"]);
+}
+
+pub(crate) fn replication_controller(object: &Value, errors: &mut Errors) {
+    let path = Path::root("spec");
+    let spec = &object["spec"];
+    counts(spec, &path, errors);
+    if !spec["template"].is_null() {
+        return pod_template(&spec["template"], &path.child("template"), &["Always"], errors);
+    }
+    if spec["selector"].as_object().is_none_or(serde_json::Map::is_empty) {
+        errors.required(&path.child("selector"), "");
+    }
+    errors.required(&path.child("template"), "");
+}
+
+pub(crate) fn job(object: &Value, errors: &mut Errors) {
+    let path = Path::root("spec");
+    let spec = &object["spec"];
+    counts(spec, &path, errors);
+    pod_template(&spec["template"], &path.child("template"), &["OnFailure", "Never"], errors);
+}
+
+pub(crate) fn cron_job(object: &Value, errors: &mut Errors) {
+    let path = Path::root("spec");
+    let spec = &object["spec"];
+    if text(&spec["schedule"]).is_empty() {
+        errors.required(&path.child("schedule"), "");
+    }
+    errors.one_of(
+        &path.child("concurrencyPolicy"),
+        &spec["concurrencyPolicy"],
+        &["Allow", "Forbid", "Replace"],
+    );
+    let template = path.child("jobTemplate");
+    let inner = template.child("spec");
+    pod_template(
+        &spec["jobTemplate"]["spec"]["template"],
+        &inner.child("template"),
+        &["OnFailure", "Never"],
+        errors,
+    );
+}
+
+fn selector(spec: &Value, owner: &str, needed: bool, path: &Path<'_>, errors: &mut Errors) {
     let here = path.child("selector");
     let selector = &spec["selector"];
-    if selector.is_null() {
-        // Upstream lets this one pass and complains about the labels instead.
-        if kind.kind != "DaemonSet" {
-            errors.required(&here, "");
-        }
-    } else {
+    if !selector.is_null() {
         meta::label_selector(selector, &here, errors);
+    } else if needed {
+        errors.required(&here, "");
     }
     let empty = |field: &str| {
         selector[field].as_object().is_none_or(serde_json::Map::is_empty) && list(&selector[field]).is_empty()
     };
     if selector.is_object() && empty("matchLabels") && empty("matchExpressions") {
-        let owner =
-            if kind.kind == "ReplicaSet" { "deployment".to_owned() } else { kind.kind.to_lowercase() };
         errors.invalid(&here, selector, &format!("empty selector is invalid for {owner}"));
         return;
     }
@@ -113,47 +126,40 @@ fn pod_template(template: &Value, path: &Path<'_>, policies: &[&str], errors: &m
     }
 }
 
-pub(super) fn update(kind: &Kind, new: &Value, old: &Value, errors: &mut Errors) {
+/// Fields of the specification that stay as they are.
+pub(crate) fn keep(fields: &[&str], new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
-    match kind.kind {
-        "ControllerRevision" => errors.immutable(&Path::root("data"), &new["data"], &old["data"]),
-        "Deployment" | "ReplicaSet" | "DaemonSet" => {
-            errors.immutable(&path.child("selector"), &new["spec"]["selector"], &old["spec"]["selector"]);
-        }
-        "Job" => {
-            for field in ["selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex"] {
-                errors.immutable(&path.child(field), &new["spec"][field], &old["spec"][field]);
-            }
-        }
-        "StatefulSet" => {
-            let mutable = [
-                "replicas",
-                "ordinals",
-                "template",
-                "updateStrategy",
-                "revisionHistoryLimit",
-                "persistentVolumeClaimRetentionPolicy",
-                "minReadySeconds",
-            ];
-            let frozen = |spec: &Value| {
-                let mut copy = spec.clone();
-                if let Value::Object(map) = &mut copy {
-                    map.retain(|key, _| !mutable.contains(&key.as_str()));
-                }
-                copy
-            };
-            if frozen(&new["spec"]) != frozen(&old["spec"]) {
-                errors.forbidden(
-                    &path,
-                    "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
-                );
-            }
-        }
-        _ => {}
+    for field in fields {
+        errors.immutable(&path.child(field), &new["spec"][field], &old["spec"][field]);
     }
 }
 
-pub(super) fn service(object: &Value, errors: &mut Errors) {
+pub(crate) fn stateful_set_update(new: &Value, old: &Value, errors: &mut Errors) {
+    let mutable = [
+        "replicas",
+        "ordinals",
+        "template",
+        "updateStrategy",
+        "revisionHistoryLimit",
+        "persistentVolumeClaimRetentionPolicy",
+        "minReadySeconds",
+    ];
+    let frozen = |spec: &Value| {
+        let mut copy = spec.clone();
+        if let Value::Object(map) = &mut copy {
+            map.retain(|key, _| !mutable.contains(&key.as_str()));
+        }
+        copy
+    };
+    if frozen(&new["spec"]) != frozen(&old["spec"]) {
+        errors.forbidden(
+            &Path::root("spec"),
+            "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
+        );
+    }
+}
+
+pub(crate) fn service(object: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     let spec = &object["spec"];
     let kind = text(&spec["type"]);
@@ -224,7 +230,7 @@ fn service_port(port: &Value, named: bool, path: &Path<'_>, errors: &mut Errors)
     pod::port_or_name(&port["targetPort"], &path.child("targetPort"), errors);
 }
 
-pub(super) fn service_update(new: &Value, old: &Value, errors: &mut Errors) {
+pub(crate) fn service_update(new: &Value, old: &Value, errors: &mut Errors) {
     let before = text(&old["spec"]["clusterIP"]);
     let external = |s: &Value| text(&s["spec"]["type"]) == "ExternalName";
     if !before.is_empty() && !external(new) && !external(old) && text(&new["spec"]["clusterIP"]) != before {
@@ -234,7 +240,7 @@ pub(super) fn service_update(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-pub(super) fn claim(object: &Value, errors: &mut Errors) {
+pub(crate) fn claim(object: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     let spec = &object["spec"];
     if list(&spec["accessModes"]).is_empty() {
@@ -254,7 +260,7 @@ pub(super) fn claim(object: &Value, errors: &mut Errors) {
     }
 }
 
-pub(super) fn disruption_budget(object: &Value, errors: &mut Errors) {
+pub(crate) fn disruption_budget(object: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     let spec = &object["spec"];
     if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
@@ -269,7 +275,7 @@ pub(super) fn disruption_budget(object: &Value, errors: &mut Errors) {
     meta::label_selector(&spec["selector"], &path.child("selector"), errors);
 }
 
-pub(super) fn priority_class(object: &Value, errors: &mut Errors) {
+pub(crate) fn priority_class(object: &Value, errors: &mut Errors) {
     let name = text(&object["metadata"]["name"]);
     let system = matches!(name, "system-node-critical" | "system-cluster-critical");
     if name.starts_with("system-") && !system {
@@ -286,7 +292,7 @@ pub(super) fn priority_class(object: &Value, errors: &mut Errors) {
     }
 }
 
-pub(super) fn runtime_class(object: &Value, errors: &mut Errors) {
+pub(crate) fn runtime_class(object: &Value, errors: &mut Errors) {
     let handler = text(&object["handler"]);
     if handler.is_empty() {
         return errors.required(&Path::root("handler"), "");
@@ -294,7 +300,7 @@ pub(super) fn runtime_class(object: &Value, errors: &mut Errors) {
     errors.all_invalid(&Path::root("handler"), handler, syntax::dns_label(handler));
 }
 
-pub(super) fn endpoint_slice(object: &Value, errors: &mut Errors) {
+pub(crate) fn endpoint_slice(object: &Value, errors: &mut Errors) {
     let path = Path::root("addressType");
     if text(&object["addressType"]).is_empty() {
         return errors.required(&path, "");
@@ -302,7 +308,7 @@ pub(super) fn endpoint_slice(object: &Value, errors: &mut Errors) {
     errors.one_of(&path, &object["addressType"], &["FQDN", "IPv4", "IPv6"]);
 }
 
-pub(super) fn autoscaler(object: &Value, errors: &mut Errors) {
+pub(crate) fn autoscaler(object: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     let spec = &object["spec"];
     let (least, most) =
@@ -332,6 +338,6 @@ pub(super) fn autoscaler(object: &Value, errors: &mut Errors) {
     }
 }
 
-pub(super) fn pod_template_object(object: &Value, errors: &mut Errors) {
+pub(crate) fn pod_template_object(object: &Value, errors: &mut Errors) {
     pod_template(&object["template"], &Path::root("template"), &["Always", "OnFailure", "Never"], errors);
 }

@@ -4,10 +4,10 @@
 //! `bind` on the role it names (asked in the binding's namespace); else the writer's own rules must cover what is
 //! given.
 
-use podwire_api::Kind;
+use podwire_api::{Kind, builtin};
 use serde_json::Value;
 
-use crate::authz::rbac::{self, GROUP};
+use crate::authz::rbac::GROUP;
 use crate::authz::rule::{self, Rule};
 use crate::authz::{self, Attributes};
 use crate::core::Core;
@@ -19,7 +19,7 @@ use crate::status::{ApiError, Result};
 pub(crate) struct Grant<'a> {
     pub(crate) core: &'a Core,
     pub(crate) identity: &'a Identity,
-    pub(crate) kind: &'static Kind,
+    pub(crate) kind: &'a Kind,
     /// The name in the URL; empty for a creation by POST.
     pub(crate) requested: &'a str,
 }
@@ -28,7 +28,7 @@ impl Grant<'_> {
     /// Refuses a role or binding that gives more than its writer has. `old` is what it replaces.
     pub(crate) async fn check(&self, new: &Value, old: Option<&Value>) -> Result<()> {
         let checked =
-            matches!(self.kind.resource, "roles" | "clusterroles" | "rolebindings" | "clusterrolebindings");
+            matches!(&*self.kind.resource, "roles" | "clusterroles" | "rolebindings" | "clusterrolebindings");
         if self.kind.group != GROUP || !checked || self.identity.is_in(MASTERS) {
             return Ok(());
         }
@@ -37,7 +37,7 @@ impl Grant<'_> {
         }
         // What was taken from the writer a moment ago must not count any more.
         self.core.caches.wait_for(self.core.store.revision().await?).await?;
-        match self.kind.resource {
+        match &*self.kind.resource {
             "roles" | "clusterroles" => self.check_role(new, old),
             _ => self.check_binding(new),
         }
@@ -57,7 +57,7 @@ impl Grant<'_> {
 
     fn check_role(&self, new: &Value, old: Option<&Value>) -> Result<()> {
         let (namespace, name) = (text(&new["metadata"]["namespace"]), text(&new["metadata"]["name"]));
-        if self.may("escalate", self.kind.resource, namespace, self.requested) {
+        if self.may("escalate", &self.kind.resource, namespace, self.requested) {
             return Ok(());
         }
         self.covered(namespace, name, &Rule::all_of(new))?;
@@ -67,7 +67,7 @@ impl Grant<'_> {
         if self.kind.resource == "clusterroles" && (aggregates(new) || old.is_some_and(aggregates)) {
             self.covered(namespace, name, &everything()).map_err(|_| {
                 let why = "must have cluster-admin privileges to use the aggregationRule";
-                ApiError::forbidden(GROUP, self.kind.resource, name, why)
+                ApiError::forbidden(GROUP, &self.kind.resource, name, why)
             })?;
         }
         Ok(())
@@ -76,17 +76,17 @@ impl Grant<'_> {
     fn check_binding(&self, new: &Value) -> Result<()> {
         let (namespace, name) = (text(&new["metadata"]["namespace"]), text(&new["metadata"]["name"]));
         let (role_kind, role) = (text(&new["roleRef"]["kind"]), text(&new["roleRef"]["name"]));
-        let resource = match role_kind {
-            "Role" => "roles",
-            "ClusterRole" => "clusterroles",
+        let roles = match role_kind {
+            "Role" => builtin::roles(),
+            "ClusterRole" => builtin::cluster_roles(),
             // Left to validation.
             _ => return Ok(()),
         };
-        if text(&new["roleRef"]["apiGroup"]) == GROUP && self.may("bind", resource, namespace, role) {
+        if text(&new["roleRef"]["apiGroup"]) == GROUP && self.may("bind", &roles.resource, namespace, role) {
             return Ok(());
         }
         let rules = self.core.authorizer.rbac.rules_in(role_kind, namespace, role);
-        let rules = rules.ok_or_else(|| ApiError::not_found(rbac::kind(resource), role))?;
+        let rules = rules.ok_or_else(|| ApiError::not_found(roles, role))?;
         self.covered(namespace, name, &rules)
     }
 
@@ -102,7 +102,7 @@ impl Grant<'_> {
             rule::quoted(&self.identity.groups),
             rule::describe(&missing)
         );
-        Err(ApiError::forbidden(GROUP, self.kind.resource, name, &why))
+        Err(ApiError::forbidden(GROUP, &self.kind.resource, name, &why))
     }
 }
 

@@ -5,13 +5,13 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use podwire_api::Kind;
+use podwire_api::{Kind, Part, builtin};
 use serde_json::{Map, Value};
 use x509_parser::prelude::FromDer;
 
 use crate::authz::{self, Attributes, references};
-use crate::core::{self, Core};
-use crate::handler::update::Part;
+use crate::core::Core;
+use crate::handler::update::Extent;
 use crate::identity::Identity;
 use crate::request::ResourceInfo;
 use crate::status::{ApiError, Result};
@@ -47,31 +47,26 @@ fn asking<'a>(identity: &'a Identity, kind: &Kind, name: &str) -> Result<Option<
     match identity.node_name() {
         None if identity.is_node() => {
             let why = format!("could not determine node from user \"{}\"", identity.user);
-            Err(ApiError::forbidden(kind.group, kind.resource, name, &why))
+            Err(ApiError::forbidden(&kind.group, &kind.resource, name, &why))
         }
         node => Ok(node),
     }
 }
 
 fn settled(kind: &Kind, name: &str, verdict: std::result::Result<(), String>) -> Result<()> {
-    verdict.map_err(|why| ApiError::forbidden(kind.group, kind.resource, name, &why))
+    verdict.map_err(|why| ApiError::forbidden(&kind.group, &kind.resource, name, &why))
 }
 
 type Verdict = std::result::Result<(), String>;
 
 /// Admits a creation.
-pub(crate) async fn create(
-    core: &Core,
-    identity: &Identity,
-    kind: &'static Kind,
-    object: &Value,
-) -> Result<()> {
+pub(crate) async fn create(core: &Core, identity: &Identity, kind: &Kind, object: &Value) -> Result<()> {
     let name = name_of(object);
     let Some(node) = asking(identity, kind, name)? else { return Ok(()) };
-    let verdict = match (kind.group, kind.resource) {
+    let verdict = match (&*kind.group, &*kind.resource) {
         ("", "pods") => {
             settled(kind, name, mirror_pod(node, object))?;
-            let nodes = core::kind("", "v1", "nodes");
+            let nodes = builtin::nodes();
             let found = core.object(nodes, "", node).await?;
             owner_uid(node, object, text(&found["metadata"]["uid"]))
         }
@@ -87,19 +82,25 @@ pub(crate) async fn create(
 }
 
 /// Admits a change.
-pub(crate) fn update(identity: &Identity, kind: &Kind, part: Part, new: &Value, old: &Value) -> Result<()> {
+pub(crate) fn update(
+    identity: &Identity,
+    kind: &Kind,
+    extent: Extent,
+    new: &Value,
+    old: &Value,
+) -> Result<()> {
     let name = name_of(old);
     let Some(node) = asking(identity, kind, name)? else { return Ok(()) };
-    let verdict = match (kind.group, kind.resource, part) {
+    let verdict = match (&*kind.group, &*kind.resource, extent) {
         // Evictions and bindings: admitted by themselves.
-        (_, _, Part::Server) => Ok(()),
-        ("", "pods", Part::Status) => pod_status(node, new, old),
-        ("", "pods", Part::Main) => Err(format!(
+        (_, _, Extent::Server) => Ok(()),
+        ("", "pods", Extent::Part(Part::Status)) => pod_status(node, new, old),
+        ("", "pods", Extent::Main) => Err(format!(
             "unexpected operation \"UPDATE\", node \"{node}\" can only create and delete mirror pods"
         )),
-        ("", "pods", part) => Err(unexpected_part(part.subresource())),
+        ("", "pods", extent) => Err(unexpected_part(extent.subresource())),
         ("", "nodes", _) => own_node(node, name).and_then(|()| changed_node(node, new, old)),
-        ("", "persistentvolumeclaims", Part::Status) => claim_status(node, new, old),
+        ("", "persistentvolumeclaims", Extent::Part(Part::Status)) => claim_status(node, new, old),
         ("", "persistentvolumeclaims", _) => Err("may only update PVC status".into()),
         ("coordination.k8s.io", "leases", _) => lease(node, old),
         ("storage.k8s.io", "csinodes", _) => csi_node(node, name),
@@ -112,7 +113,7 @@ pub(crate) fn update(identity: &Identity, kind: &Kind, part: Part, new: &Value, 
 pub(crate) fn delete(identity: &Identity, kind: &Kind, object: &Value) -> Result<()> {
     let name = name_of(object);
     let Some(node) = asking(identity, kind, name)? else { return Ok(()) };
-    let verdict = match (kind.group, kind.resource) {
+    let verdict = match (&*kind.group, &*kind.resource) {
         ("", "pods") if text(&object["spec"]["nodeName"]) != node => {
             Err(format!("node \"{node}\" can only delete pods with spec.nodeName set to itself"))
         }
@@ -360,7 +361,7 @@ fn signing_request(node: &str, object: &Value) -> Verdict {
 pub(crate) async fn token(
     core: &Core,
     identity: &Identity,
-    kind: &'static Kind,
+    kind: &Kind,
     namespace: &str,
     account: &str,
     spec: &Value,
@@ -375,7 +376,7 @@ pub(crate) async fn token(
     if uid.is_empty() {
         return refuse("node requested token with a pod binding without a uid");
     }
-    let pod = core.object(core::kind("", "v1", "pods"), namespace, text(&bound["name"])).await?;
+    let pod = core.object(builtin::pods(), namespace, text(&bound["name"])).await?;
     if text(&pod["metadata"]["uid"]) != uid {
         return refuse(&format!(
             "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
@@ -424,7 +425,7 @@ async fn names_audience(core: &Core, pod: &Value, namespace: &str, audience: &st
             driver => Some(driver.to_owned()),
         };
         let Some(driver) = driver else { continue };
-        let drivers = core::kind("storage.k8s.io", "v1", "csidrivers");
+        let drivers = builtin::csi_drivers();
         let Ok(driver) = core.object(drivers, "", &driver).await else { continue };
         if items(&driver["spec"]["tokenRequests"])
             .iter()
@@ -443,9 +444,9 @@ async fn claimed_driver(core: &Core, pod: &Value, namespace: &str, volume: &Valu
         "" => return None,
         name => name.to_owned(),
     };
-    let claims = core::kind("", "v1", "persistentvolumeclaims");
+    let claims = builtin::persistent_volume_claims();
     let claim = core.object(claims, namespace, &claim).await.ok()?;
-    let volumes = core::kind("", "v1", "persistentvolumes");
+    let volumes = builtin::persistent_volumes();
     let volume = core.object(volumes, "", text(&claim["spec"]["volumeName"])).await.ok()?;
     volume["spec"]["csi"]["driver"].as_str().map(str::to_owned)
 }

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
+use podwire_api::builtin;
 use serde_json::{Map, Value, json};
 
 use crate::core::{self, Core};
@@ -43,7 +44,7 @@ pub(super) fn update(new: &mut Value, old: &Value) {
 
 /// The labels that say where a node is; none of a node nobody knows.
 pub(crate) fn topology(core: &Core, node: &str) -> Map<String, Value> {
-    let nodes = core::kind("", "v1", "nodes");
+    let nodes = builtin::nodes();
     let Some(entry) = core.caches.of(nodes).get(&core::key(nodes, "", node)) else { return Map::new() };
     let says_where =
         |key: &str| matches!(key, "topology.kubernetes.io/zone" | "topology.kubernetes.io/region");
@@ -96,7 +97,7 @@ async fn service_account(core: &Core, pod: &mut Value) -> Result<()> {
 
 /// Finds an account; the default one of a young namespace may take a moment to appear.
 async fn find_account(core: &Core, namespace: &str, account: &str) -> Result<Value> {
-    let accounts = core::kind("", "v1", "serviceaccounts");
+    let accounts = builtin::service_accounts();
     let mut news = core.caches.of(accounts).news();
     let deadline = tokio::time::Instant::now() + ACCOUNT_WAIT;
     loop {
@@ -146,7 +147,7 @@ fn mount_token(pod: &mut Value) {
 }
 
 async fn priority(core: &Core, pod: &mut Value) -> Result<()> {
-    let classes = core::kind("scheduling.k8s.io", "v1", "priorityclasses");
+    let classes = builtin::priority_classes();
     let asked = pod["spec"]["priorityClassName"].as_str().filter(|name| !name.is_empty()).map(str::to_owned);
     let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let refuse = |why: String| ApiError::forbidden("", "pods", &pod_name, &why);
@@ -176,7 +177,7 @@ async fn runtime_class(core: &Core, pod: &Value) -> Result<()> {
     let Some(class) = pod["spec"]["runtimeClassName"].as_str().filter(|class| !class.is_empty()) else {
         return Ok(());
     };
-    let classes = core::kind("node.k8s.io", "v1", "runtimeclasses");
+    let classes = builtin::runtime_classes();
     core.stored(classes, "", class).await.map(drop).map_err(|error| match error.code {
         StatusCode::NOT_FOUND => {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default();
@@ -222,8 +223,8 @@ pub(super) async fn only_default(core: &Core, class: &Value, is_new: bool) -> Re
 
 /// The class for pods that name none; the lowest of several wins.
 fn default_class(core: &Core) -> Option<Value> {
-    let classes = core::kind("scheduling.k8s.io", "v1", "priorityclasses");
-    let scope = crate::cache::Scope { prefix: classes.storage_prefix.into(), node: None, key: None };
+    let classes = builtin::priority_classes();
+    let scope = crate::cache::Scope { prefix: classes.storage_prefix.to_string(), node: None, key: None };
     let snapshot = core.caches.of(classes).snapshot(&scope);
     let marked = |tail: &[u8]| tail.windows(20).any(|part| part == b"\"globalDefault\":true");
     let marked = snapshot.entries.iter().filter(|entry| marked(&entry.tail));

@@ -10,11 +10,12 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use podwire_api::builtin;
 use podwire_api::validate::{Cause, FieldError};
 use serde_json::{Value, json};
 
 use crate::cache::Scope;
-use crate::core::{self, Core};
+use crate::core::Core;
 use crate::handler::create;
 use crate::status::{ApiError, Result};
 
@@ -318,7 +319,7 @@ fn free_port(taken: &HashSet<u16>) -> Option<u16> {
 fn refused(service: &Value, field: &str, message: String) -> ApiError {
     let name = service["metadata"]["name"].as_str().unwrap_or_default();
     let error = FieldError { reason: Cause::Invalid, field: field.into(), message };
-    ApiError::invalid(core::kind("", "v1", "services"), name, &[error])
+    ApiError::invalid(builtin::services(), name, &[error])
 }
 
 fn ports(spec: &Value) -> &[Value] {
@@ -334,8 +335,8 @@ fn has_node_ports(spec: &Value) -> bool {
 }
 
 fn stored(core: &Core) -> Grants {
-    let services = core::kind("", "v1", "services");
-    let scope = Scope { prefix: services.storage_prefix.into(), node: None, key: None };
+    let services = builtin::services();
+    let scope = Scope { prefix: services.storage_prefix.to_string(), node: None, key: None };
     let mut all = Grants::default();
     for entry in core.caches.of(services).snapshot(&scope).entries {
         all.add(&Grants::of(&entry.decode(services)));

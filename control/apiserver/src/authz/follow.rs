@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use podwire_api::Text;
+
 use crate::cache::{Entry, ResourceCache, Scope, Told};
 
 /// One resource that an index follows.
@@ -24,13 +26,13 @@ pub(crate) enum News {
 
 impl Followed {
     /// Follows a cache from its present state on.
-    pub(crate) fn new(cache: &Arc<ResourceCache>) -> Self {
-        Self { cache: cache.clone(), cursor: None }
+    pub(crate) fn new(cache: Arc<ResourceCache>) -> Self {
+        Self { cache, cursor: None }
     }
 
     /// What the keys of this resource begin with.
-    pub(crate) fn prefix(&self) -> &'static str {
-        self.cache.kind().storage_prefix
+    pub(crate) fn prefix(&self) -> Text {
+        self.cache.kind().storage_prefix.clone()
     }
 
     /// Whether nothing has happened since the last [`Self::news`].
@@ -46,7 +48,7 @@ impl Followed {
             self.cursor = Some(cursor + changes.len() as u64);
             return News::Changes(changes);
         }
-        let prefix = self.cache.kind().storage_prefix.to_owned();
+        let prefix = self.cache.kind().storage_prefix.to_string();
         let snapshot = self.cache.snapshot(&Scope { prefix, node: None, key: None });
         self.cursor = Some(snapshot.cursor);
         News::All(snapshot.entries)

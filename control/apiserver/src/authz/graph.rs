@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard};
 
 use bytes::BytesMut;
+use podwire_api::{Kind, builtin};
 use serde_json::Value;
 
 use super::follow::{Followed, News};
@@ -58,12 +59,12 @@ pub(crate) struct Graph(RwLock<State>);
 impl Graph {
     /// An index over what is stored.
     pub(crate) fn new(caches: &Caches) -> Self {
-        let follow = |group, resource| Followed::new(caches.of(core::kind(group, "v1", resource)));
+        let follow = |kind: &Kind| Followed::new(caches.of(kind));
         Self(RwLock::new(State {
-            pods: follow("", "pods"),
-            volumes: follow("", "persistentvolumes"),
-            attachments: follow("storage.k8s.io", "volumeattachments"),
-            slices: follow("resource.k8s.io", "resourceslices"),
+            pods: follow(builtin::pods()),
+            volumes: follow(builtin::persistent_volumes()),
+            attachments: follow(builtin::volume_attachments()),
+            slices: follow(builtin::resource_slices()),
             edges: HashMap::new(),
             added: HashMap::new(),
             known_volumes: HashMap::new(),
@@ -87,7 +88,7 @@ impl Graph {
     /// Whether a pod of `node` uses the volume.
     pub(crate) fn connects_volume(&self, node: &str, name: &str) -> bool {
         let state = self.current();
-        let key = core::key(core::kind("", "v1", "persistentvolumes"), "", name);
+        let key = core::key(builtin::persistent_volumes(), "", name);
         state.known_volumes.get(key.as_str()).is_some_and(|volume| state.reaches(&volume.claim, node))
     }
 
@@ -116,22 +117,22 @@ impl State {
     fn catch_up(&mut self) {
         while !self.pods.is_current() {
             let (prefix, news) = (self.pods.prefix(), self.pods.news());
-            self.take(prefix, news, Self::learn_pod);
+            self.take(&prefix, news, Self::learn_pod);
         }
         while !self.volumes.is_current() {
             let (prefix, news) = (self.volumes.prefix(), self.volumes.news());
-            self.take(prefix, news, Self::learn_volume);
+            self.take(&prefix, news, Self::learn_volume);
         }
         while !self.attachments.is_current() {
             let (prefix, news) = (self.attachments.prefix(), self.attachments.news());
-            self.take(prefix, news, |state, entry| {
+            self.take(&prefix, news, |state, entry| {
                 let attachment = state.attachments.decode(entry);
                 state.learn_own(Sort::Attachment, entry, &attachment);
             });
         }
         while !self.slices.is_current() {
             let (prefix, news) = (self.slices.prefix(), self.slices.news());
-            self.take(prefix, news, |state, entry| {
+            self.take(&prefix, news, |state, entry| {
                 let slice = state.slices.decode(entry);
                 state.learn_own(Sort::Slice, entry, &slice);
             });

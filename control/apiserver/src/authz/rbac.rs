@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use podwire_api::Kind;
+use podwire_api::{Kind, builtin};
 use serde_json::Value;
 
 use super::Attributes;
@@ -18,11 +18,6 @@ use crate::identity::Identity;
 
 /// The API group of roles and bindings.
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
-
-/// The kind behind a resource of the group.
-pub(crate) fn kind(resource: &str) -> &'static Kind {
-    core::kind(GROUP, "v1", resource)
-}
 
 /// A binding: who has which role where.
 #[derive(Debug)]
@@ -118,8 +113,8 @@ impl Binding {
 fn role_key(role_kind: &str, namespace: &str, name: &str) -> String {
     match role_kind {
         // A cluster role binding may not refer to a role; there is none in no namespace.
-        "Role" => core::key(kind("roles"), namespace, name),
-        "ClusterRole" => core::key(kind("clusterroles"), "", name),
+        "Role" => core::key(builtin::roles(), namespace, name),
+        "ClusterRole" => core::key(builtin::cluster_roles(), "", name),
         _ => String::new(),
     }
 }
@@ -200,12 +195,12 @@ pub(crate) enum Answer {
 impl Rbac {
     /// An index over what is stored.
     pub(crate) fn new(caches: &Caches) -> Self {
-        let follow = |resource| Followed::new(caches.of(kind(resource)));
+        let follow = |kind: &Kind| Followed::new(caches.of(kind));
         Self(RwLock::new(State {
-            cluster_roles: follow("clusterroles"),
-            roles: follow("roles"),
-            cluster_bindings: follow("clusterrolebindings"),
-            bindings: follow("rolebindings"),
+            cluster_roles: follow(builtin::cluster_roles()),
+            roles: follow(builtin::roles()),
+            cluster_bindings: follow(builtin::cluster_role_bindings()),
+            bindings: follow(builtin::role_bindings()),
             rules: HashMap::new(),
             known: HashMap::new(),
             everywhere: BySubject::default(),
@@ -278,26 +273,26 @@ impl State {
     fn catch_up(&mut self) {
         while !self.cluster_roles.is_current() {
             let news = self.cluster_roles.news();
-            take_roles(&mut self.rules, &self.cluster_roles, kind("clusterroles"), news);
+            take_roles(&mut self.rules, &self.cluster_roles, builtin::cluster_roles(), news);
         }
         while !self.roles.is_current() {
             let news = self.roles.news();
-            take_roles(&mut self.rules, &self.roles, kind("roles"), news);
+            take_roles(&mut self.rules, &self.roles, builtin::roles(), news);
         }
         while !self.cluster_bindings.is_current() {
             let news = self.cluster_bindings.news();
-            self.take_bindings(kind("clusterrolebindings"), news);
+            self.take_bindings(builtin::cluster_role_bindings(), news);
         }
         while !self.bindings.is_current() {
             let news = self.bindings.news();
-            self.take_bindings(kind("rolebindings"), news);
+            self.take_bindings(builtin::role_bindings(), news);
         }
     }
 
-    fn take_bindings(&mut self, kind: &'static Kind, news: News) {
+    fn take_bindings(&mut self, kind: &Kind, news: News) {
         match news {
             News::All(entries) => {
-                let stale = self.known.keys().filter(|key| key.starts_with(kind.storage_prefix));
+                let stale = self.known.keys().filter(|key| key.starts_with(kind.storage_prefix.as_ref()));
                 for key in stale.cloned().collect::<Vec<_>>() {
                     self.forget(&key);
                 }
@@ -316,7 +311,7 @@ impl State {
         }
     }
 
-    fn learn(&mut self, kind: &'static Kind, entry: &Entry) {
+    fn learn(&mut self, kind: &Kind, entry: &Entry) {
         let binding = Arc::new(Binding::read(&entry.decode(kind)));
         let place = match binding.namespace.as_str() {
             "" => &mut self.everywhere,
@@ -339,15 +334,10 @@ impl State {
     }
 }
 
-fn take_roles(
-    rules: &mut HashMap<Arc<str>, Arc<[Rule]>>,
-    followed: &Followed,
-    kind: &'static Kind,
-    news: News,
-) {
+fn take_roles(rules: &mut HashMap<Arc<str>, Arc<[Rule]>>, followed: &Followed, kind: &Kind, news: News) {
     match news {
         News::All(entries) => {
-            rules.retain(|key, _| !key.starts_with(kind.storage_prefix));
+            rules.retain(|key, _| !key.starts_with(kind.storage_prefix.as_ref()));
             for entry in entries {
                 rules.insert(entry.key.clone(), Rule::all_of(&followed.decode(&entry)).into());
             }

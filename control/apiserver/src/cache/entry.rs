@@ -21,14 +21,14 @@ pub(crate) struct Entry {
     pub(crate) revision: u64,
     /// Stored JSON after its opening; see [`codec`].
     pub(crate) tail: Bytes,
-    kind: &'static Kind,
+    kind: Arc<Kind>,
     /// The values of the selectable fields in their order, the UID, then keys and values of the labels.
     words: Words,
 }
 
 impl Entry {
     /// Reads what selectors need; an unreadable value is reported and gives `None`.
-    pub(crate) fn read(kind: &'static Kind, wanted: &Wanted, kv: &KeyValue) -> Option<Arc<Self>> {
+    pub(crate) fn read(kind: &Arc<Kind>, wanted: &Wanted, kv: &KeyValue) -> Option<Arc<Self>> {
         let tail = codec::tail(kv).inspect_err(|error| report(kv, error)).ok()?;
         let text = codec::json_text(kv).inspect_err(|error| report(kv, error)).ok()?;
         let partial = wanted.read(text).inspect_err(|error| report(kv, error)).ok()?;
@@ -39,23 +39,29 @@ impl Entry {
         let uid = partial.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
         let words = fields.iter().map(|(_, value)| value.as_ref()).chain([uid]).chain(labels.flatten());
         let words = Words::new(words);
-        Some(Arc::new(Self { key: kv.key.clone(), revision: kv.mod_revision, tail, kind, words }))
+        Some(Arc::new(Self {
+            key: kv.key.clone(),
+            revision: kv.mod_revision,
+            tail,
+            kind: kind.clone(),
+            words,
+        }))
     }
 
     /// The value of a selectable field.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
-        let index = podwire_api::fields::names(self.kind).position(|field| field == name)?;
+        let index = podwire_api::fields::names(&self.kind).position(|field| field == name)?;
         self.words.get(index)
     }
 
     /// The object's UID, for kinds whose path is traced.
     pub(crate) fn uid(&self) -> Option<&str> {
-        self.words.get(podwire_api::fields::names(self.kind).count()).filter(|uid| !uid.is_empty())
+        self.words.get(podwire_api::fields::names(&self.kind).count()).filter(|uid| !uid.is_empty())
     }
 
     /// The labels, sorted by key.
     pub(crate) fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
-        let mut words = self.words.from(podwire_api::fields::names(self.kind).count() + 1);
+        let mut words = self.words.from(podwire_api::fields::names(&self.kind).count() + 1);
         std::iter::from_fn(move || Some((words.next()?, words.next()?)))
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -51,11 +51,15 @@ pub(crate) struct Scope {
 
 /// All objects of one resource.
 pub(crate) struct ResourceCache {
-    kind: &'static Kind,
+    kind: Arc<Kind>,
+    /// What happened up to this revision was read and is not heard of again.
+    loaded: u64,
     wanted: Wanted,
     state: RwLock<State>,
     /// The cursor behind the newest change, to be read without the lock.
     end: AtomicU64,
+    /// The kind is no longer served.
+    closed: AtomicBool,
     news: watch::Sender<u64>,
 }
 
@@ -117,18 +121,19 @@ pub(crate) struct Snapshot {
 
 impl ResourceCache {
     /// An empty cache that knows nothing from before `revision`.
-    pub(crate) fn new(kind: &'static Kind, revision: u64) -> Self {
+    pub(crate) fn new(kind: &Arc<Kind>, revision: u64) -> Self {
         let base = ["metadata.labels", "metadata.name", "metadata.namespace"];
         let traced = arrows::is_traced(kind).then_some("metadata.uid");
-        let selected = podwire_api::fields::source_paths(kind).iter().copied();
+        let selected = kind.strategy.field_sources(kind);
         let wanted = Wanted::new(base.into_iter().chain(traced).chain(selected));
         let state = RwLock::new(State { floor: revision, ..State::default() });
-        Self { kind, wanted, state, end: AtomicU64::new(0), news: watch::Sender::new(0) }
+        let (end, closed, news) = (AtomicU64::new(0), AtomicBool::new(false), watch::Sender::new(0));
+        Self { kind: kind.clone(), loaded: revision, wanted, state, end, closed, news }
     }
 
     /// Takes in an object that was stored before the start.
     pub(crate) fn load(&self, kv: &KeyValue) {
-        if let Some(entry) = Entry::read(self.kind, &self.wanted, kv) {
+        if let Some(entry) = Entry::read(&self.kind, &self.wanted, kv) {
             self.write().insert(entry);
         }
     }
@@ -136,7 +141,7 @@ impl ResourceCache {
     /// Starts over with these objects, in one step; nothing from before `revision` can be watched any more.
     pub(crate) fn replace(&self, objects: &[&KeyValue], revision: u64) {
         let mut fresh = State { floor: revision, newest: revision, ..State::default() };
-        for entry in objects.iter().filter_map(|kv| Entry::read(self.kind, &self.wanted, kv)) {
+        for entry in objects.iter().filter_map(|kv| Entry::read(&self.kind, &self.wanted, kv)) {
             fresh.insert(entry);
         }
         let mut state = self.write();
@@ -152,18 +157,21 @@ impl ResourceCache {
     }
 
     /// The kind of the objects.
-    pub(crate) fn kind(&self) -> &'static Kind {
-        self.kind
+    pub(crate) fn kind(&self) -> &Arc<Kind> {
+        &self.kind
     }
 
     /// Reads stored bytes that may be of any age, without keeping them.
     pub(crate) fn read_entry(&self, kv: &KeyValue) -> Option<Arc<Entry>> {
-        Entry::read(self.kind, &self.wanted, kv)
+        Entry::read(&self.kind, &self.wanted, kv)
     }
 
     /// Takes in an event; [`Self::wake`] tells the watchers.
     pub(crate) fn apply(&self, event: &Event) {
-        let Some(entry) = Entry::read(self.kind, &self.wanted, &event.kv) else { return };
+        if event.revision() <= self.loaded {
+            return;
+        }
+        let Some(entry) = Entry::read(&self.kind, &self.wanted, &event.kv) else { return };
         let mut state = self.write();
         let previous = state.remove(&event.kv.key);
         let kind = match (event.kind, &previous) {
@@ -183,6 +191,17 @@ impl ResourceCache {
         let mut state = self.write();
         state.settle(now);
         state.next_to_settle()
+    }
+
+    /// Ends all watches: the kind is no longer served.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Whether the kind is no longer served.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     /// Wakes everybody who waits for news.
@@ -340,13 +359,14 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use podwire_api::builtin;
     use podwire_store::Revision;
 
     use super::*;
     use crate::codec;
 
     fn pods() -> ResourceCache {
-        ResourceCache::new(crate::core::kind("", "v1", "pods"), 0)
+        ResourceCache::new(builtin::pods(), 0)
     }
 
     fn put(cache: &ResourceCache, revision: Revision, padding: usize) {

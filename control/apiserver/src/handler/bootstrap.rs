@@ -2,7 +2,9 @@
 
 mod roles;
 
-use podwire_api::{Kind, apply};
+use std::sync::Arc;
+
+use podwire_api::{Kind, apply, builtin};
 use serde_json::{Value, json};
 
 use super::create::Insert;
@@ -14,14 +16,14 @@ use crate::status::Result;
 /// Creates what is missing; what is there stays as it is.
 pub(crate) async fn run(core: &Core) -> Result<()> {
     let namespaces = ["default", "kube-system", "kube-public", "kube-node-lease"];
-    let namespaces = namespaces.map(|name| ("", "namespaces", json!({"metadata": {"name": name}})));
+    let namespaces = namespaces.map(|name| (builtin::namespaces(), json!({"metadata": {"name": name}})));
     ensure_all(core, namespaces.into()).await?;
     futures::future::try_join(ensure_all(core, objects(core)), roles::run(core)).await?;
     Ok(())
 }
 
-/// Everything beside the namespaces: group, resource, object.
-fn objects(core: &Core) -> Vec<(&'static str, &'static str, Value)> {
+/// Everything beside the namespaces.
+fn objects(core: &Core) -> Vec<(&'static Arc<Kind>, Value)> {
     let class = |name: &str, value: u32, description: &str| json!({"metadata": {"name": name}, "value": value, "description": description});
     // The controllers would make accounts a moment later; the first pod need not wait for them.
     let account = |namespace: &str| json!({"metadata": {"name": "default", "namespace": namespace}});
@@ -34,17 +36,17 @@ fn objects(core: &Core) -> Vec<(&'static str, &'static str, Value)> {
     let cluster = class("system-cluster-critical", 2_000_000_000, "for pods the cluster cannot work without");
     let node = class("system-node-critical", 2_000_001_000, "for pods their node cannot work without");
     vec![
-        ("scheduling.k8s.io", "priorityclasses", cluster),
-        ("scheduling.k8s.io", "priorityclasses", node),
-        ("", "serviceaccounts", account("default")),
-        ("", "serviceaccounts", account("kube-system")),
-        ("", "services", service),
+        (builtin::priority_classes(), cluster),
+        (builtin::priority_classes(), node),
+        (builtin::service_accounts(), account("default")),
+        (builtin::service_accounts(), account("kube-system")),
+        (builtin::services(), service),
     ]
 }
 
 /// Creates several objects side by side, so that they share the store's commits.
-async fn ensure_all(core: &Core, objects: Vec<(&'static str, &'static str, Value)>) -> Result<()> {
-    let tasks = objects.into_iter().map(|(group, resource, object)| ensure(core, group, resource, object));
+async fn ensure_all(core: &Core, objects: Vec<(&'static Arc<Kind>, Value)>) -> Result<()> {
+    let tasks = objects.into_iter().map(|(kind, object)| ensure(core, kind, object));
     futures::future::try_join_all(tasks).await?;
     Ok(())
 }
@@ -53,8 +55,7 @@ fn port(core: &Core) -> u16 {
     core.advertised.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(6443)
 }
 
-async fn ensure(core: &Core, group: &str, resource: &str, object: Value) -> Result<()> {
-    let kind = core::kind(group, "v1", resource);
+async fn ensure(core: &Core, kind: &Kind, object: Value) -> Result<()> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let key = core::key(kind, &text(&object["metadata"]["namespace"]), &text(&object["metadata"]["name"]));
     if core.caches.of(kind).get(&key).is_some() {
@@ -64,9 +65,9 @@ async fn ensure(core: &Core, group: &str, resource: &str, object: Value) -> Resu
 }
 
 /// Creates an object unless somebody else did.
-async fn creation(core: &Core, kind: &'static Kind, mut object: Value) -> Result<()> {
+async fn creation(core: &Core, kind: &Kind, mut object: Value) -> Result<()> {
     object["apiVersion"] = kind.api_version().into();
-    object["kind"] = kind.kind.into();
+    object["kind"] = (*kind.kind).into();
     let (identity, options) = (server(), options());
     let insert =
         Insert { core, identity: &identity, kind, options: &options, operation: apply::Operation::Update };

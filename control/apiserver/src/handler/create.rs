@@ -9,7 +9,7 @@ use podwire_store::{Guard, KeyValue, Op, Outcome};
 use serde_json::Value;
 
 use super::options::WriteOptions;
-use super::{Call, decode, render, unenforced};
+use super::{Call, decode, render};
 use crate::admission::{self, escalation::Grant};
 use crate::arrows;
 use crate::body::Response;
@@ -22,20 +22,17 @@ use crate::status::{ApiError, Result};
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 /// A generated name is tried this often before giving up.
 const ATTEMPTS: usize = 8;
-/// How long events are kept.
-const EVENT_LIFE: std::time::Duration = std::time::Duration::from_secs(3600);
-
 /// Creates what the body describes.
 pub(crate) async fn create(call: &mut Call) -> Result<Response> {
     let rep = call.representation()?;
     let options = WriteOptions::read(call, "CreateOptions")?;
     let bytes = call.bytes().await?;
-    let kind = call.kind;
+    let kind = &call.kind.clone();
     let mut object = decode::object(call, kind, &bytes, options.validation)?;
     check_namespace(kind, call.namespace(), &mut object)?;
     defaults::apply(kind, &mut object);
     let mut warnings = warnings::on_create(kind, &object);
-    warnings.extend(unenforced::warning(kind, &object));
+    warnings.extend(kind.strategy.unenforced(kind, &object));
     let write = Insert {
         core: &call.core,
         identity: &call.identity,
@@ -84,7 +81,7 @@ pub(crate) enum Inserted {
 pub(crate) struct Insert<'a> {
     pub(crate) core: &'a Core,
     pub(crate) identity: &'a Identity,
-    pub(crate) kind: &'static Kind,
+    pub(crate) kind: &'a Kind,
     pub(crate) options: &'a WriteOptions,
     pub(crate) operation: apply::Operation,
 }
@@ -104,7 +101,7 @@ impl Insert<'_> {
         let held = admission::create(self.core, self.identity, kind, &mut object).await?;
         self.check_grant(&object).await?;
         fill_metadata(&mut object);
-        admission::complete_identified(kind, &mut object);
+        kind.strategy.complete(&mut object);
         strategy::prepare_create(kind, &mut object);
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let errors = validate::create(kind, &object);
@@ -153,7 +150,7 @@ impl Insert<'_> {
                 if !codec::fits(kind, &key, &value) {
                     return Err(ApiError::too_large_to_store());
                 }
-                let op = Op::Put { value: value.clone(), ttl: life(kind) };
+                let op = Op::Put { value: value.clone(), ttl: kind.strategy.facts().ttl };
                 match arrows::commit(self.core, kind, &key, Guard::Absent, op).await? {
                     Outcome::Committed { revision, .. } => {
                         let key = key.into();
@@ -183,18 +180,13 @@ fn taken(kind: &Kind, name: &str, found: Option<&KeyValue>) -> ApiError {
     ApiError::already_exists(kind, name, deleting)
 }
 
-/// How long objects of a kind live without being written again.
-pub(crate) fn life(kind: &Kind) -> Option<std::time::Duration> {
-    (kind.resource == "events").then_some(EVENT_LIFE)
-}
-
 /// The bytes to store, in the shape they are stored in.
 pub(crate) fn encode(kind: &Kind, object: &Value) -> Bytes {
-    if !core::is_converted(kind) {
+    if !kind.strategy.is_converted() {
         return codec::encode(object);
     }
     let mut stored = object.clone();
-    core::to_stored(kind, &mut stored);
+    kind.strategy.to_storage(&mut stored);
     codec::encode(&stored)
 }
 

@@ -1,9 +1,9 @@
 //! From the bytes of a body to an object of the expected kind, or upstream's words about why not.
 
 use bytes::Bytes;
-use podwire_api::Kind;
 use podwire_api::protobuf::{self, ProtobufError};
 use podwire_api::strict::{self, DecodeError};
+use podwire_api::{Kind, Registry};
 use serde_json::{Value, json};
 
 use super::Call;
@@ -23,7 +23,7 @@ const BRACKETS: usize = 1000;
 /// A body as data, and whether fields were in it twice.
 fn parse(encoding: Encoding, kind: &Kind, bytes: &Bytes) -> Result<(Value, bool)> {
     let unreadable = |why: &dyn std::fmt::Display| {
-        let (kind, start) = (kind.kind, summary(bytes));
+        let (kind, start) = (&kind.kind, summary(bytes));
         ApiError::bad_request(format!(
             "the object provided is unrecognized (must be of type {kind}): {why} ({start})"
         ))
@@ -125,7 +125,7 @@ fn summary(bytes: &[u8]) -> String {
 /// Decodes a body that has to be an object of `kind`; the names of unknown fields become warnings.
 pub(crate) fn object(
     call: &mut Call,
-    kind: &'static Kind,
+    kind: &Kind,
     bytes: &Bytes,
     validation: FieldValidation,
 ) -> Result<Value> {
@@ -135,16 +135,16 @@ pub(crate) fn object(
         value = json!({});
     }
     if !value.is_object() {
-        let (kind, start) = (kind.kind, summary(bytes));
+        let (kind, start) = (&kind.kind, summary(bytes));
         let why = format!("cannot unmarshal {} into Go value of type {TYPE_META}", go_type(&value));
         return Err(ApiError::bad_request(format!(
             "the object provided is unrecognized (must be of type {kind}): \
              couldn't get version/kind; json parse error: json: {why} ({start})"
         )));
     }
-    check_type(kind, &mut value)?;
+    check_type(&call.core.kinds.now().registry, kind, &mut value)?;
     let unfit = |why: &dyn std::fmt::Display| {
-        let (kind, version) = (kind.kind, kind.version);
+        let (kind, version) = (&kind.kind, &kind.version);
         ApiError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
     };
     let mut complaints = strict::conform(kind, &mut value).map_err(|error| unfit(&error))?;
@@ -165,14 +165,14 @@ pub(crate) fn object(
 }
 
 /// Fills in or compares `apiVersion` and `kind`.
-fn check_type(kind: &Kind, value: &mut Value) -> Result<()> {
+fn check_type(kinds: &Registry, kind: &Kind, value: &mut Value) -> Result<()> {
     let expected = kind.api_version();
     let version = value["apiVersion"].as_str().unwrap_or_default().to_owned();
     let name = value["kind"].as_str().unwrap_or_default().to_owned();
     let (group, number) =
         podwire_api::split_api_version(if version.is_empty() { &expected } else { &version });
-    let known = podwire_api::by_gvk(group, number, if name.is_empty() { kind.kind } else { &name }).is_some();
-    let want = kind.kind;
+    let known = kinds.by_gvk(group, number, if name.is_empty() { &kind.kind } else { &name }).is_some();
+    let want = &*kind.kind;
     let unnamed = version.is_empty() && name.is_empty();
     if !known && !unnamed {
         let (name, version) = (if name.is_empty() { want } else { &name }, format_version(group, number));
@@ -194,7 +194,7 @@ fn check_type(kind: &Kind, value: &mut Value) -> Result<()> {
         )));
     }
     value["apiVersion"] = expected.into();
-    value["kind"] = kind.kind.into();
+    value["kind"] = want.into();
     Ok(())
 }
 

@@ -33,7 +33,7 @@ pub(crate) async fn delete(call: &mut Call) -> Result<Response> {
     let deletion = Deletion {
         core: &call.core,
         identity: &call.identity,
-        kind: call.kind,
+        kind: &call.kind,
         namespace: call.namespace(),
         name: call.name(),
     };
@@ -42,33 +42,19 @@ pub(crate) async fn delete(call: &mut Call) -> Result<Response> {
         Removed::Later(kv) => return render::stored(call, StatusCode::OK, rep, &kv),
         Removed::Gone(object) => object,
     };
-    if returns_object(call.kind) {
+    if call.kind.strategy.facts().deletion_shows_object {
         return Ok(render::object(call, StatusCode::OK, rep, object));
     }
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
-    let success = status::success(call.kind, call.name(), uid);
+    let success = status::success(&call.kind, call.name(), uid);
     Ok(crate::body::json(StatusCode::OK, &success))
 }
 
-/// Who deletes jobs without a word about their pods is told that they stay.
+/// Who deletes without a word about dependents is told that they stay, where that is a surprise.
 fn warn_of_orphans(call: &mut Call, options: &DeleteOptions) {
-    if call.kind.is("batch", "Job") && options.propagation.is_none() {
-        let warning = "child pods are preserved by default when jobs are deleted; set \
-                       propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this \
-                       warning";
-        call.warnings.push(warning.to_owned());
+    if options.propagation.is_none() {
+        call.warnings.extend(call.kind.strategy.orphan_warning().map(str::to_owned));
     }
-}
-
-/// Kinds whose deletion answers with the object.
-fn returns_object(kind: &Kind) -> bool {
-    matches!(
-        (kind.group, kind.resource),
-        ("", "pods" | "persistentvolumeclaims" | "persistentvolumes" | "services" | "podtemplates")
-            | ("", "resourcequotas" | "serviceaccounts")
-            | ("resource.k8s.io", _)
-            | ("storage.k8s.io", _)
-    )
 }
 
 /// Deletes all objects of a collection that the selectors choose.
@@ -81,7 +67,7 @@ pub(crate) async fn delete_collection(call: &mut Call) -> Result<Response> {
     // Many at a time, so that they share the store's commits.
     let mut results = stream::iter(listed.entries)
         .map(|entry| {
-            remove_entry(call.core.clone(), call.identity.clone(), call.kind, entry, options.clone())
+            remove_entry(call.core.clone(), call.identity.clone(), call.kind.clone(), entry, options.clone())
         })
         .buffered(AT_A_TIME)
         .boxed();
@@ -96,15 +82,15 @@ pub(crate) async fn delete_collection(call: &mut Call) -> Result<Response> {
 async fn remove_entry(
     core: Arc<Core>,
     identity: Arc<Identity>,
-    kind: &'static Kind,
+    kind: Arc<Kind>,
     entry: Arc<Entry>,
     options: DeleteOptions,
 ) -> Result<Option<Value>> {
     let name = entry.field("metadata.name").unwrap_or_default();
     let namespace = entry.field("metadata.namespace").unwrap_or_default();
-    let deletion = Deletion { core: &core, identity: &identity, kind, namespace, name };
+    let deletion = Deletion { core: &core, identity: &identity, kind: &kind, namespace, name };
     match deletion.run(&options).await {
-        Ok(Removed::Later(kv)) => Ok(Some(core::read(kind, &kv)?)),
+        Ok(Removed::Later(kv)) => Ok(Some(core::read(&kind, &kv)?)),
         Ok(Removed::Gone(object)) => Ok(Some(object)),
         Err(error) if error.code == StatusCode::NOT_FOUND => Ok(None),
         Err(error) => Err(error),
@@ -133,7 +119,7 @@ enum Step {
 pub(crate) struct Deletion<'a> {
     pub(crate) core: &'a Core,
     pub(crate) identity: &'a Identity,
-    pub(crate) kind: &'static Kind,
+    pub(crate) kind: &'a Kind,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
 }
@@ -186,7 +172,7 @@ impl Deletion<'_> {
                     "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). \
                      The object might have been {perhaps}"
                 );
-                return Err(ApiError::conflict_of(self.kind.group, self.kind.kind, self.name, &why));
+                return Err(ApiError::conflict_of(&self.kind.group, &self.kind.kind, self.name, &why));
             }
         }
         Ok(())
@@ -198,24 +184,20 @@ fn plan(kind: &Kind, mut object: Value, options: &DeleteOptions, now: jiff::Time
     let policy = options.propagation.as_deref().or_else(|| default_policy(kind, &object));
     let finalizers_changed = propagate(&mut object, policy);
     let held = object["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty())
-        || (kind.resource == "namespaces"
-            && object["spec"]["finalizers"].as_array().is_some_and(|l| !l.is_empty()));
+        || kind.strategy.is_held(&object);
     if object["metadata"]["deletionTimestamp"].is_string() {
         return plan_again(object, options, held, finalizers_changed);
     }
-    let grace = if kind.is("", "Pod") { pod_grace(&object, options.grace) } else { 0 };
-    if grace == 0 && !held {
-        if kind.is("", "Pod") {
+    let grace = kind.strategy.grace(&object, options.grace);
+    if grace.unwrap_or(0) == 0 && !held {
+        if grace.is_some() {
             mark(&mut object, 0, now);
         }
         return Step::Remove(object);
     }
-    if kind.resource != "namespaces" {
-        mark(&mut object, grace, now);
-        return Step::Mark(object);
+    if !kind.strategy.mark_terminating(&mut object, &timestamp(now)) {
+        mark(&mut object, grace.unwrap_or(0), now);
     }
-    object["metadata"]["deletionTimestamp"] = timestamp(now).into();
-    object["status"]["phase"] = "Terminating".into();
     Step::Mark(object)
 }
 
@@ -251,22 +233,11 @@ fn plan_again(mut object: Value, options: &DeleteOptions, held: bool, finalizers
     if wanted == 0 && !held { Step::Remove(object) } else { Step::Mark(object) }
 }
 
-/// How long a pod may take: nothing to wait for when it never ran or has ended.
-fn pod_grace(pod: &Value, asked: Option<i64>) -> i64 {
-    let unscheduled = pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
-    let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    if unscheduled || ended {
-        return 0;
-    }
-    let grace = asked.or_else(|| pod["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(0);
-    if grace < 0 { 1 } else { grace }
-}
-
 /// What is done with dependents when the client does not say: what was said before, or what the kind is known for.
 fn default_policy(kind: &Kind, object: &Value) -> Option<&'static str> {
     let said = |name: &Value| matches!(name.as_str(), Some("foregroundDeletion" | "orphan"));
     let decided = object["metadata"]["finalizers"].as_array().is_some_and(|list| list.iter().any(said));
-    (kind.orphans_by_default() && !decided).then_some("Orphan")
+    (kind.strategy.facts().orphans_by_default && !decided).then_some("Orphan")
 }
 
 /// Sets the finalizers by which the garbage collector knows what to do with dependents.
@@ -299,6 +270,8 @@ fn propagate(object: &mut Value, policy: Option<&str>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use podwire_api::builtin;
+
     use super::*;
 
     fn pod(node: &str, phase: &str) -> Value {
@@ -311,7 +284,7 @@ mod tests {
     }
 
     fn kind() -> &'static Kind {
-        podwire_api::by_resource("", "v1", "pods").unwrap()
+        builtin::pods()
     }
 
     #[test]
@@ -359,7 +332,7 @@ mod tests {
 
     #[test]
     fn finalizers_hold_an_object_and_propagation_sets_them() {
-        let kind = podwire_api::by_resource("", "v1", "configmaps").unwrap();
+        let kind = builtin::config_maps();
         let foreground = DeleteOptions { propagation: Some("Foreground".into()), ..DeleteOptions::default() };
         let Step::Mark(marked) = plan(kind, json!({"metadata": {"name": "x"}}), &foreground, now()) else {
             panic!("foreground deletion waits")

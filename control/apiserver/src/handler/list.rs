@@ -30,7 +30,7 @@ were created, modified, or deleted between the time the first chunk was returned
 /// One object.
 pub(crate) async fn get(call: &mut Call) -> Result<Response> {
     let rep = call.representation()?;
-    let kv = call.core.stored(call.kind, call.namespace(), call.name()).await?;
+    let kv = call.core.stored(&call.kind, call.namespace(), call.name()).await?;
     render::stored(call, StatusCode::OK, rep, &kv)
 }
 
@@ -52,8 +52,8 @@ impl Selection {
         let mut fields = None;
         if let Some(text) = call.query.text("fieldSelector") {
             let mut selector = FieldSelector::parse(text).map_err(|error| bad(&error))?;
-            selector.check(call.kind).map_err(|error| bad(&error))?;
-            fields = Some(stored_fields(call.kind, selector, text)?);
+            selector.check(&call.kind).map_err(|error| bad(&error))?;
+            fields = Some(stored_fields(&call.kind, selector, text)?);
         }
         let fields = only_named(&call.target.name, fields)?;
         let scope = scope(call, fields.as_ref());
@@ -83,7 +83,7 @@ fn only_named(name: &str, fields: Option<FieldSelector>) -> Result<Option<FieldS
 
 /// Selectors on a kind that is stored in another shape speak of that shape's fields.
 fn stored_fields(kind: &Kind, selector: FieldSelector, text: &str) -> Result<FieldSelector> {
-    if !core::is_converted(kind) {
+    if !kind.strategy.is_converted() {
         return Ok(selector);
     }
     let stored =
@@ -100,10 +100,10 @@ fn scope(call: &Call, fields: Option<&FieldSelector>) -> Scope {
         "" => equal("metadata.namespace").filter(|_| call.kind.namespaced).unwrap_or_default(),
         namespace => namespace.to_owned(),
     };
-    let prefix = call.kind.storage_prefix;
-    let prefix = if namespace.is_empty() { prefix.to_owned() } else { format!("{prefix}{namespace}/") };
+    let prefix = &call.kind.storage_prefix;
+    let prefix = if namespace.is_empty() { prefix.to_string() } else { format!("{prefix}{namespace}/") };
     let single = !namespace.is_empty() || !call.kind.namespaced;
-    let key = equal("metadata.name").filter(|_| single).map(|name| core::key(call.kind, &namespace, &name));
+    let key = equal("metadata.name").filter(|_| single).map(|name| core::key(&call.kind, &namespace, &name));
     Scope { prefix, node: equal("spec.nodeName").filter(|node| !node.is_empty()), key }
 }
 
@@ -165,7 +165,7 @@ async fn newest(
     };
     call.core.caches.wait_for(wanted).await?;
     let applied = call.core.caches.applied();
-    let snapshot = call.core.caches.of(call.kind).snapshot(&selection.scope);
+    let snapshot = call.core.caches.of(&call.kind).snapshot(&selection.scope);
     let revision = applied.max(snapshot.newest);
     let mut entries = snapshot.entries;
     if let Some(start) = start {
@@ -194,7 +194,7 @@ async fn at_revision(
     revision: u64,
     start: Option<&String>,
 ) -> Result<Listed> {
-    let cache = call.core.caches.of(call.kind);
+    let cache = call.core.caches.of(&call.kind);
     let prefix = &selection.scope.prefix;
     let mut after = start.map(|start| format!("{prefix}{}", start.trim_end_matches('\0')));
     let mut entries = Vec::new();
@@ -229,9 +229,9 @@ fn render_list(call: &Call, rep: Representation, listed: Listed) -> Result<Respo
         metadata.insert("remainingItemCount".into(), remaining.into());
     }
     let metadata = Value::Object(metadata);
-    let kind = call.kind;
+    let kind = &call.kind;
     match (rep.shape, rep.encoding) {
-        (Shape::Object, Encoding::Json) if !rep.pretty && !core::is_converted(kind) => {
+        (Shape::Object, Encoding::Json) if !rep.pretty && !kind.strategy.is_converted() => {
             let pieces = plain_list(kind, &metadata, listed);
             Ok(respond_pieces(StatusCode::OK, "application/json", pieces))
         }
@@ -290,7 +290,7 @@ fn plain_list(kind: &Kind, metadata: &Value, listed: Listed) -> impl Iterator<It
 }
 
 fn shaped_list(call: &Call, shape: Shape, metadata: Value, listed: &Listed) -> Value {
-    let kind = call.kind;
+    let kind = &call.kind;
     let objects = listed.entries.iter().map(|entry| decoded(kind, entry));
     match shape {
         Shape::Table => {
@@ -333,7 +333,7 @@ pub(crate) fn respond_objects(
     revision: u64,
     mut objects: Vec<Value>,
 ) -> Response {
-    let kind = call.kind;
+    let kind = &call.kind;
     for object in objects.iter_mut().filter_map(Value::as_object_mut) {
         object.remove("apiVersion");
         object.remove("kind");

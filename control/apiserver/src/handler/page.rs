@@ -3,6 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::StatusCode;
+use podwire_api::Verb;
 use podwire_api::validate::{Cause, FieldError};
 use serde_json::json;
 
@@ -67,7 +68,7 @@ pub(crate) fn check_options(call: &Call) -> Result<()> {
     let query = &call.query;
     let (matching, version) = (query.text("resourceVersionMatch"), query.text("resourceVersion"));
     let initial = query.get("sendInitialEvents").is_some();
-    let watch = call.verb == "watch";
+    let watch = call.verb == Verb::Watch;
     let mut errors = Vec::new();
     if watch {
         if initial && matching != Some("NotOlderThan") {

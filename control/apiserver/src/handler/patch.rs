@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::create::{self, Insert, Inserted};
 use super::options::{FieldValidation, WriteOptions};
-use super::update::{self, Change, Part};
-use super::{Call, decode, render, unenforced};
+use super::update::{self, Change, Extent};
+use super::{Call, decode, render};
 use crate::body::Response;
 use crate::negotiate;
 use crate::status::{ApiError, Result};
@@ -44,9 +44,9 @@ pub(crate) async fn patch(call: &mut Call) -> Result<Response> {
     if format == Format::Apply {
         return apply_patch(call, rep, &options, body).await;
     }
-    let kind = call.kind;
+    let kind = &call.kind.clone();
     let mut warnings = Vec::new();
-    let part = Part::of(&call.target.subresource);
+    let part = Extent::of(call.part);
     let (name, namespace) = (call.name().to_owned(), call.namespace().to_owned());
     let change = Change::of(call, &options, part, true);
     let changed = change
@@ -54,8 +54,8 @@ pub(crate) async fn patch(call: &mut Call) -> Result<Response> {
             warnings.clear();
             let new = patched(kind, format, old, &body, options.validation, &mut warnings)?;
             check_identity(kind, &name, &namespace, &new)?;
-            if part == Part::Main {
-                warnings.extend(unenforced::warning(kind, &new));
+            if part == Extent::Main {
+                warnings.extend(kind.strategy.unenforced(kind, &new));
             }
             Ok(new)
         })
@@ -151,7 +151,7 @@ fn patched(
     if !new.is_object() {
         return Err(unfit("json: cannot unmarshal into the object".into()));
     }
-    if new["kind"] != kind.kind || new["apiVersion"] != *kind.api_version() {
+    if new["kind"] != *kind.kind || new["apiVersion"] != *kind.api_version() {
         return Err(unfit(format!(
             "unable to decode {}/{} into {}",
             new["apiVersion"].as_str().unwrap_or_default(),
@@ -210,8 +210,8 @@ async fn apply_patch(
 ) -> Result<Response> {
     let told = call.warnings.len();
     prepare_applied(call, options, &mut body)?;
-    if call.target.subresource.is_empty() {
-        call.warnings.extend(unenforced::warning(call.kind, &body));
+    if call.part.is_none() {
+        call.warnings.extend(call.kind.strategy.unenforced(&call.kind, &body));
     }
     // Only told when the object could be merged, unlike those of a body that is decoded as a whole.
     let mut warnings = call.warnings.split_off(told);
@@ -226,25 +226,25 @@ async fn merge_applied(
     options: &WriteOptions,
     body: &Value,
 ) -> Result<Response> {
-    let kind = call.kind;
+    let kind = &call.kind.clone();
     let force = call.query.flag("force");
-    let subresource = call.target.subresource.clone();
+    let extent = Extent::of(call.part);
     let manager = options.manager.clone();
     let merge = |live: Option<&Value>| {
         patch::check_work(live.unwrap_or(&Value::Null), body).map_err(refused)?;
         let writer = apply::Writer {
             manager: &manager,
             operation: apply::Operation::Apply,
-            subresource: &subresource,
+            subresource: extent.subresource(),
             time: jiff::Timestamp::now(),
         };
         apply::server_side(kind, live, body, &writer, force).map_err(apply_error)
     };
     for _ in 0..2 {
-        let mut change = Change::of(call, options, Part::of(&subresource), true);
+        let mut change = Change::of(call, options, extent, true);
         change.untracked = true;
         match change.run(|live| merge(Some(live))).await {
-            Err(error) if error.code == StatusCode::NOT_FOUND && subresource.is_empty() => {}
+            Err(error) if error.code == StatusCode::NOT_FOUND && extent == Extent::Main => {}
             other => return update::respond(call, rep, other?),
         }
         if body["metadata"]["uid"].as_str().is_some_and(|uid| !uid.is_empty()) {
@@ -277,7 +277,7 @@ async fn merge_applied(
 
 /// Checks an applied configuration and fills in what the URL says.
 fn prepare_applied(call: &mut Call, options: &WriteOptions, body: &mut Value) -> Result<()> {
-    let kind = call.kind;
+    let kind = &call.kind.clone();
     if !body.is_object() {
         return Err(ApiError::bad_request("error decoding YAML: the patch is not an object"));
     }

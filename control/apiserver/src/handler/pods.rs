@@ -1,6 +1,7 @@
 //! What only pods have: being bound to a node, and being asked to leave it.
 
 use http::StatusCode;
+use podwire_api::builtin;
 use podwire_api::selector::LabelSelector;
 use podwire_api::validate;
 use serde_json::{Value, json};
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use super::create::now;
 use super::delete::Deletion;
 use super::options::{DeleteOptions, WriteOptions};
-use super::update::{Change, Part};
+use super::update::{Change, Extent};
 use super::{Call, decode};
 use crate::admission::{self, node_restriction};
 use crate::body::{self, Response};
@@ -25,9 +26,9 @@ fn created() -> Response {
 /// Binds a pod to the node the body names.
 pub(crate) async fn bind(call: &mut Call) -> Result<Response> {
     let options = WriteOptions::read(call, "CreateOptions")?;
-    node_restriction::bind(&call.identity, call.kind, call.name())?;
+    node_restriction::bind(&call.identity, &call.kind, call.name())?;
     let bytes = call.bytes().await?;
-    let kind = core::kind("", "v1", "bindings");
+    let kind = builtin::bindings();
     let binding = decode::object(call, kind, &bytes, options.validation)?;
     if binding["metadata"]["name"] != call.name() {
         return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
@@ -42,7 +43,7 @@ pub(crate) async fn bind(call: &mut Call) -> Result<Response> {
         labels.extend(admission::pods::topology(&call.core, node));
     }
     let uid = binding["metadata"]["uid"].as_str().unwrap_or_default();
-    let mut change = Change::of(call, &options, Part::Server, true);
+    let mut change = Change::of(call, &options, Extent::Server, true);
     change.untracked = true;
     let refuse = |why: &str| ApiError::conflict_of("", "pods/binding", change.name, why);
     change
@@ -115,25 +116,25 @@ pub(crate) async fn evict(call: &mut Call) -> Result<Response> {
     let options = WriteOptions::read(call, "CreateOptions")?;
     let mut delete = DeleteOptions::from_value(&eviction["deleteOptions"]);
     delete.dry_run |= options.dry_run;
-    let pod = call.core.object(call.kind, call.namespace(), call.name()).await?;
-    node_restriction::evict(&call.identity, call.kind, &pod)?;
+    let pod = call.core.object(&call.kind, call.namespace(), call.name()).await?;
+    node_restriction::evict(&call.identity, &call.kind, &pod)?;
     let running = pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null();
     if running {
         check_budgets(call, &pod)?;
     }
     if !options.dry_run {
-        let mut change = Change::of(call, &options, Part::Server, true);
+        let mut change = Change::of(call, &options, Extent::Server, true);
         change.untracked = true;
         change.run(|pod| Ok(disrupted(pod))).await?;
     }
-    let (core, identity, kind) = (&call.core, &call.identity, call.kind);
+    let (core, identity, kind) = (&call.core, &call.identity, &call.kind);
     let deletion = Deletion { core, identity, kind, namespace: call.namespace(), name: call.name() };
     deletion.run(&delete).await?;
     Ok(created())
 }
 
 fn check_budgets(call: &Call, pod: &Value) -> Result<()> {
-    let budgets = core::kind("policy", "v1", "poddisruptionbudgets");
+    let budgets = builtin::pod_disruption_budgets();
     let prefix = format!("{}{}/", budgets.storage_prefix, call.namespace());
     let snapshot = call.core.caches.of(budgets).snapshot(&Scope { prefix, node: None, key: None });
     let none = serde_json::Map::new();

@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
+use podwire_api::{Part, builtin};
 use rustls::pki_types::ServerName;
 use serde_json::Value;
 use tokio::net::TcpStream;
@@ -18,7 +19,6 @@ use tokio_util::task::TaskTracker;
 use super::{Call, websocket};
 use crate::authz::{self, Attributes};
 use crate::body::{self, Body, Response};
-use crate::core;
 use crate::limits::Wire;
 use crate::pki::{Pki, PkiError};
 use crate::query::Query;
@@ -100,12 +100,12 @@ struct Endpoint {
 
 /// Carries the request of a call to the kubelet.
 pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
-    let log = call.target.subresource == "log";
+    let log = call.part == Some(Part::Log);
     if !log {
         // To open a stream is to do something in the pod, whichever method carries it.
         authz::check(&call.core, &call.identity, &Attributes::resource("create", &call.target))?;
     }
-    let pod = call.core.object(call.kind, call.namespace(), call.name()).await?;
+    let pod = call.core.object(&call.kind, call.namespace(), call.name()).await?;
     let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
     if node.is_empty() {
         if log {
@@ -119,9 +119,9 @@ pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
 }
 
 async fn find_endpoint(call: &Call, node: &str) -> Result<Endpoint> {
-    let found = call.core.object(core::kind("", "v1", "nodes"), "", node).await;
+    let found = call.core.object(builtin::nodes(), "", node).await;
     let object = found.map_err(|error| match error.code {
-        StatusCode::NOT_FOUND => ApiError::not_found(call.kind, node),
+        StatusCode::NOT_FOUND => ApiError::not_found(&call.kind, node),
         _ => error,
     })?;
     let addresses = object["status"]["addresses"].as_array().cloned().unwrap_or_default();
@@ -169,12 +169,12 @@ fn container(call: &Call, pod: &Value) -> Result<String> {
 fn kubelet_uri(call: &Call, pod: &Value) -> Result<String> {
     let (namespace, name) = (call.namespace(), call.name());
     let mut query = Vec::new();
-    let path = match call.target.subresource.as_str() {
-        "portforward" => {
+    let path = match call.part {
+        Some(Part::PortForward) => {
             query.extend(call.query.all("ports").map(|port| format!("port={}", escape(port))));
             format!("/portForward/{namespace}/{name}")
         }
-        "log" => {
+        Some(Part::Log) => {
             check_log_options(&call.query, name)?;
             let keys = [
                 "follow",
@@ -191,7 +191,8 @@ fn kubelet_uri(call: &Call, pod: &Value) -> Result<String> {
             }
             format!("/containerLogs/{namespace}/{name}/{}", container(call, pod)?)
         }
-        verb => {
+        stream => {
+            let stream = stream.map(Part::as_str).unwrap_or_default();
             for (from, to) in [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")]
             {
                 if call.query.flag(from) {
@@ -199,7 +200,7 @@ fn kubelet_uri(call: &Call, pod: &Value) -> Result<String> {
                 }
             }
             query.extend(call.query.all("command").map(|word| format!("command={}", escape(word))));
-            format!("/{verb}/{namespace}/{name}/{}", container(call, pod)?)
+            format!("/{stream}/{namespace}/{name}/{}", container(call, pod)?)
         }
     };
     Ok(if query.is_empty() { path } else { format!("{path}?{}", query.join("&")) })

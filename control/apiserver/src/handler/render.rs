@@ -18,7 +18,7 @@ use crate::status::{ApiError, Result};
 /// Renders stored bytes; plain JSON is a copy with the version put in, nothing is parsed.
 pub(crate) fn stored(call: &Call, code: StatusCode, rep: Representation, kv: &KeyValue) -> Result<Response> {
     let mut response = bytes_of(call, code, rep, kv)?;
-    if arrows::is_traced(call.kind) {
+    if arrows::is_traced(&call.kind) {
         response.extensions_mut().insert(arrows::Shown(kv.clone()));
     }
     Ok(response)
@@ -26,12 +26,12 @@ pub(crate) fn stored(call: &Call, code: StatusCode, rep: Representation, kv: &Ke
 
 fn bytes_of(call: &Call, code: StatusCode, rep: Representation, kv: &KeyValue) -> Result<Response> {
     let plain = rep.encoding == Encoding::Json && rep.shape == Shape::Object && !rep.pretty;
-    if !plain || core::is_converted(call.kind) {
-        return Ok(object(call, code, rep, core::read(call.kind, kv)?));
+    if !plain || call.kind.strategy.is_converted() {
+        return Ok(object(call, code, rep, core::read(&call.kind, kv)?));
     }
     let tail = codec::tail(kv).map_err(|error| ApiError::internal(crate::error_chain(&error)))?;
     let mut out = BytesMut::with_capacity(tail.len() + 128);
-    codec::write_object(&mut out, call.kind, kv.mod_revision, &tail);
+    codec::write_object(&mut out, &call.kind, kv.mod_revision, &tail);
     out.extend_from_slice(b"\n");
     Ok(respond(code, "application/json", out.freeze()))
 }
@@ -39,17 +39,17 @@ fn bytes_of(call: &Call, code: StatusCode, rep: Representation, kv: &KeyValue) -
 /// Renders a parsed object of the call's kind.
 pub(crate) fn object(call: &Call, code: StatusCode, rep: Representation, object: Value) -> Response {
     match rep.shape {
-        Shape::Object => value(code, rep, call.kind, &object),
-        Shape::Partial => value(code, rep, call.kind, &partial(object)),
+        Shape::Object => value(code, rep, &call.kind, &object),
+        Shape::Partial => value(code, rep, &call.kind, &partial(object)),
         Shape::Table => {
             let version = object["metadata"]["resourceVersion"].clone();
             let include = call.query.get("includeObject");
-            let rows = vec![row(call.kind, object, include, jiff::Timestamp::now())];
+            let rows = vec![row(&call.kind, object, include, jiff::Timestamp::now())];
             value(
                 code,
                 rep,
-                call.kind,
-                &make_table(call.kind, json!({"resourceVersion": version}), rows, true),
+                &call.kind,
+                &make_table(&call.kind, json!({"resourceVersion": version}), rows, true),
             )
         }
     }

@@ -18,11 +18,12 @@ use crate::status::{ApiError, Result};
 pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
     let rep = call.representation()?;
     let bytes = call.bytes().await?;
-    let mut review = decode::object(call, call.kind, &bytes, super::options::FieldValidation::Ignore)?;
-    super::create::check_namespace(call.kind, call.namespace(), &mut review)?;
-    check(call.kind.kind, &review)?;
+    let mut review =
+        decode::object(call, &call.kind.clone(), &bytes, super::options::FieldValidation::Ignore)?;
+    super::create::check_namespace(&call.kind, call.namespace(), &mut review)?;
+    check(&call.kind.kind, &review)?;
     track(call, &mut review)?;
-    review["status"] = match call.kind.kind {
+    review["status"] = match call.kind.kind.as_ref() {
         "TokenReview" => token(call, &review["spec"]).await,
         "SelfSubjectReview" => json!({"userInfo": user_info(&call.identity)}),
         "SelfSubjectAccessReview" => access(call, &call.identity, &review["spec"]),
@@ -35,7 +36,7 @@ pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
     if call.kind.kind == "SelfSubjectReview" {
         review["metadata"]["creationTimestamp"] = super::create::now().into();
     }
-    Ok(render::value(StatusCode::CREATED, rep, call.kind, &review))
+    Ok(render::value(StatusCode::CREATED, rep, &call.kind, &review))
 }
 
 /// Refuses questions that ask nothing, or about another namespace than the one they are asked in.
@@ -100,7 +101,7 @@ fn track(call: &Call, review: &mut Value) -> Result<()> {
         subresource: "",
         time: jiff::Timestamp::now(),
     };
-    apply::track_update(call.kind, None, review, &writer);
+    apply::track_update(&call.kind, None, review, &writer);
     Ok(())
 }
 

@@ -1,16 +1,15 @@
 //! Everything that is no resource: health, version, discovery, OpenAPI, the token issuer's keys.
 
-use std::collections::HashMap;
 use std::io::Write;
-use std::sync::{Arc, Mutex, OnceLock};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use podwire_api::{discovery, openapi};
+use podwire_api::{Registry, discovery, openapi};
 use serde_json::{Value, json};
 
 use crate::body::{self, Response, respond};
 use crate::core::Core;
+use crate::kinds::{Document, Served};
 use crate::status::{ApiError, Result};
 
 /// Upstream's version that this server behaves like.
@@ -25,8 +24,8 @@ pub(crate) fn page_not_found() -> Response {
 }
 
 /// What is said about a resource or version nobody serves: more, if at least the group is known.
-pub(crate) fn unknown(group: &str) -> Result<Response> {
-    if podwire_api::groups().iter().any(|(known, _)| *known == group) {
+pub(crate) fn unknown(core: &Core, group: &str) -> Result<Response> {
+    if core.kinds.now().registry.groups().iter().any(|(known, _)| *known == group) {
         return Err(ApiError::no_such_resource());
     }
     Ok(page_not_found())
@@ -43,22 +42,32 @@ pub(crate) async fn answer(core: &Core, parts: &http::request::Parts, path: &str
         }
         _ => {}
     }
+    let served = core.kinds.now();
+    let kinds = &served.registry;
+    let optional = |group: &str, value: Option<Value>| match value {
+        Some(value) => Ok(body::json(StatusCode::OK, &value)),
+        None => unknown(core, group),
+    };
     Ok(match pieces.as_slice() {
         ["version"] => body::json(StatusCode::OK, &version()),
-        [""] => body::json(StatusCode::OK, &paths()),
+        [""] => body::json(StatusCode::OK, &paths(kinds)),
         ["api"] => {
-            discovered(headers, || discovery::api_versions(&core.advertised), discovery::aggregated_core)
+            let legacy = || discovery::api_versions(&core.advertised);
+            discovered(headers, legacy, || discovery::aggregated_core(kinds))
         }
-        ["apis"] => discovered(headers, discovery::api_group_list, discovery::aggregated_groups),
-        ["api", version] => optional("", discovery::api_resource_list("", version))?,
-        ["apis", group] => optional(group, discovery::api_group(group))?,
-        ["apis", group, version] => optional(group, discovery::api_resource_list(group, version))?,
+        ["apis"] => {
+            let legacy = || discovery::api_group_list(kinds);
+            discovered(headers, legacy, || discovery::aggregated_groups(kinds))
+        }
+        ["api", version] => optional("", discovery::api_resource_list(kinds, "", version))?,
+        ["apis", group] => optional(group, discovery::api_group(kinds, group))?,
+        ["apis", group, version] => optional(group, discovery::api_resource_list(kinds, group, version))?,
         ["openapi", "v3"] => {
-            cached(headers, path, "application/json", || body::to_bytes(&openapi::v3_index()))
+            cached(&served, headers, path, "application/json", || body::to_bytes(&openapi::v3_index(kinds)))
         }
-        ["openapi", "v3", "api", version] => schema(headers, path, "", version),
-        ["openapi", "v3", "apis", group, version] => schema(headers, path, group, version),
-        ["openapi", "v2"] => v2(headers, path)?,
+        ["openapi", "v3", "api", version] => schema(&served, headers, path, "", version),
+        ["openapi", "v3", "apis", group, version] => schema(&served, headers, path, group, version),
+        ["openapi", "v2"] => v2(&served, headers, path)?,
         [".well-known", "openid-configuration"] => body::json(StatusCode::OK, &openid(core)),
         ["openid", "v1", "jwks"] => {
             respond(StatusCode::OK, "application/jwk-set+json", core.tokens.jwks().to_string())
@@ -76,9 +85,9 @@ fn version() -> Value {
     })
 }
 
-fn paths() -> Value {
+fn paths(kinds: &Registry) -> Value {
     let mut paths: Vec<String> = vec!["/api".into(), "/api/v1".into(), "/apis".into()];
-    for (group, versions) in podwire_api::groups().into_iter().filter(|(group, _)| !group.is_empty()) {
+    for (group, versions) in kinds.groups().into_iter().filter(|(group, _)| !group.is_empty()) {
         paths.push(format!("/apis/{group}"));
         paths.extend(versions.iter().map(|version| format!("/apis/{group}/{version}")));
     }
@@ -163,49 +172,40 @@ fn discovered(headers: &HeaderMap, legacy: impl Fn() -> Value, aggregated: impl 
     response
 }
 
-fn optional(group: &str, value: Option<Value>) -> Result<Response> {
-    value.map_or_else(|| unknown(group), |value| Ok(body::json(StatusCode::OK, &value)))
-}
-
-fn schema(headers: &HeaderMap, path: &str, group: &str, version: &str) -> Response {
-    if podwire_api::of_group_version(group, version).next().is_none() {
+fn schema(served: &Served, headers: &HeaderMap, path: &str, group: &str, version: &str) -> Response {
+    if served.registry.of_group_version(group, version).next().is_none() {
         return page_not_found();
     }
-    cached(headers, path, "application/json", || {
-        body::to_bytes(&openapi::v3(group, version).unwrap_or_else(|| json!({})))
+    cached(served, headers, path, "application/json", || {
+        body::to_bytes(&openapi::v3(&served.registry, group, version).unwrap_or_else(|| json!({})))
     })
 }
 
-fn v2(headers: &HeaderMap, path: &str) -> Result<Response> {
+fn v2(served: &Served, headers: &HeaderMap, path: &str) -> Result<Response> {
     // Asked for with an @ by older clients, with a dot by newer ones; always answered with the dot.
     if accepts(headers, "application/com.github.proto-openapi.spec.v2") {
         let media = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-        return Ok(cached(headers, "/openapi/v2 in protobuf", media, openapi::v2_protobuf));
+        let make = || openapi::v2_protobuf(&served.registry);
+        return Ok(cached(served, headers, "/openapi/v2 in protobuf", media, make));
     }
     let json = headers.get(header::ACCEPT).is_none() || accepts(headers, "json") || accepts(headers, "*/*");
     if !json {
         return Err(ApiError::not_acceptable("application/json"));
     }
-    Ok(cached(headers, path, "application/json", || body::to_bytes(&openapi::v2())))
+    Ok(cached(served, headers, path, "application/json", || body::to_bytes(&openapi::v2(&served.registry))))
 }
 
-/// A document that never changes while the server runs, plain and compressed.
-struct Document {
-    plain: Bytes,
-    gzip: Bytes,
-}
-
-/// Serves a large constant document, made at its first use.
-fn cached(headers: &HeaderMap, path: &str, media: &'static str, make: impl Fn() -> Vec<u8>) -> Response {
-    static DOCUMENTS: OnceLock<Mutex<HashMap<String, Arc<Document>>>> = OnceLock::new();
-    let documents = DOCUMENTS.get_or_init(Mutex::default);
-    let known = documents.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get(path).cloned();
-    let document = known.unwrap_or_else(|| {
+/// Serves a large document, made at its first use.
+fn cached(
+    served: &Served,
+    headers: &HeaderMap,
+    path: &str,
+    media: &'static str,
+    make: impl FnOnce() -> Vec<u8>,
+) -> Response {
+    let document = served.document(path, || {
         let plain = make();
-        let document = Arc::new(Document { gzip: compress(&plain), plain: plain.into() });
-        let mut documents = documents.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        documents.insert(path.to_owned(), document.clone());
-        document
+        Document { gzip: compress(&plain), plain: plain.into() }
     });
     tagged(headers, media, document.plain.clone(), Some(document.gzip.clone()))
 }

@@ -4,42 +4,42 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::options::WriteOptions;
-use super::update::{Change, Changed, Part};
+use super::update::{Change, Changed, Extent};
 use super::{Call, decode};
 use crate::body::{self, Response};
 use crate::core;
 use crate::negotiate;
 use crate::status::{ApiError, Result};
-use podwire_api::patch;
 use podwire_api::validate::{Cause, FieldError};
+use podwire_api::{Part, Verb, patch};
 
 /// Reads or changes the scale of a workload.
 pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
-    if call.verb == "get" {
-        let object = call.core.object(call.kind, call.namespace(), call.name()).await?;
+    if call.verb == Verb::Get {
+        let object = call.core.object(&call.kind, call.namespace(), call.name()).await?;
         return Ok(body::json(StatusCode::OK, &scale_of(&object)));
     }
     let options = WriteOptions::read(call, "UpdateOptions")?;
     let bytes = call.bytes().await?;
     let media = negotiate::body_media(&call.parts.headers).to_owned();
     let body = match call.verb {
-        "patch" => super::patch::json(&bytes)?,
+        Verb::Patch => super::patch::json(&bytes)?,
         _ => decode::loose(call, &bytes)?,
     };
     let verb = call.verb;
-    let change = Change::of(call, &options, Part::Scale, true);
+    let change = Change::of(call, &options, Extent::Part(Part::Scale), true);
     let changed = change.run(|old| scaled(change.name, old, verb, &media, &body)).await?;
     let object = match changed {
-        Changed::Stored(kv) => core::read(call.kind, &kv)?,
+        Changed::Stored(kv) => core::read(&call.kind, &kv)?,
         Changed::Object(object) => object,
     };
     Ok(body::json(StatusCode::OK, &scale_of(&object)))
 }
 
 /// The object with the replicas a scale body or patch asks for.
-fn scaled(name: &str, old: &Value, verb: &str, media: &str, body: &Value) -> Result<Value> {
+fn scaled(name: &str, old: &Value, verb: Verb, media: &str, body: &Value) -> Result<Value> {
     let mut scale = scale_of(old);
-    if verb == "patch" {
+    if verb == Verb::Patch {
         let result = match media {
             "application/json-patch+json" => patch::json(&mut scale, body),
             "application/merge-patch+json" | "application/strategic-merge-patch+json" => {

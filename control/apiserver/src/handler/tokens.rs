@@ -1,6 +1,7 @@
 //! Tokens on request: `POST serviceaccounts/<name>/token`.
 
 use http::StatusCode;
+use podwire_api::builtin;
 use podwire_api::validate::{Cause, FieldError};
 use serde_json::{Value, json};
 
@@ -8,7 +9,6 @@ use super::create::{new_uid, timestamp};
 use super::{Call, decode};
 use crate::admission::node_restriction;
 use crate::body::{self, Response};
-use crate::core;
 use crate::status::{ApiError, Result};
 
 const HOUR: i64 = 3600;
@@ -28,13 +28,13 @@ pub(crate) async fn request(call: &mut Call) -> Result<Response> {
     node_restriction::token(
         &call.core,
         &call.identity,
-        call.kind,
+        &call.kind.clone(),
         call.namespace(),
         call.name(),
         &request["spec"],
     )
     .await?;
-    let account = call.core.object(call.kind, call.namespace(), call.name()).await?;
+    let account = call.core.object(&call.kind, call.namespace(), call.name()).await?;
     check_account(call, &request["metadata"], &account["metadata"]["uid"])?;
     let wanted = request["spec"]["expirationSeconds"].as_i64().unwrap_or(HOUR);
     check_lifetime(wanted)?;
@@ -142,17 +142,16 @@ async fn bind(call: &Call, reference: &Value, facts: &mut Value) -> Result<()> {
     }
     let text = |key: &str| reference[key].as_str().unwrap_or_default();
     let (group, version) = podwire_api::split_api_version(text("apiVersion"));
-    let (resource, claim) = match (group, text("kind")) {
-        ("", "Pod") => ("pods", "pod"),
-        ("", "Secret") => ("secrets", "secret"),
-        ("", "Node") => ("nodes", "node"),
+    let (kind, claim) = match (group, text("kind")) {
+        ("", "Pod") => (builtin::pods(), "pod"),
+        ("", "Secret") => (builtin::secrets(), "secret"),
+        ("", "Node") => (builtin::nodes(), "node"),
         (group, kind) => {
             return Err(ApiError::bad_request(format!(
                 "cannot bind token to object of type {group}/{version}, Kind={kind}"
             )));
         }
     };
-    let kind = core::kind("", "v1", resource);
     let namespace = if kind.namespaced { call.namespace() } else { "" };
     let name = text("name");
     let object = call.core.object(kind, namespace, name).await?;
@@ -176,7 +175,7 @@ async fn bind(call: &Call, reference: &Value, facts: &mut Value) -> Result<()> {
     if let Some(node) = object["spec"]["nodeName"].as_str().filter(|node| claim == "pod" && !node.is_empty())
     {
         facts["node"] = json!({"name": node});
-        if let Ok(node) = call.core.object(core::kind("", "v1", "nodes"), "", node).await {
+        if let Ok(node) = call.core.object(builtin::nodes(), "", node).await {
             facts["node"]["uid"] = node["metadata"]["uid"].clone();
         }
     }

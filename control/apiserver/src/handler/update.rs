@@ -5,13 +5,13 @@ use http::StatusCode;
 use podwire_api::apply;
 use podwire_api::validate;
 use podwire_api::validate::{Cause, FieldError};
-use podwire_api::{Kind, defaults, strategy};
+use podwire_api::{Kind, Part, defaults, strategy};
 use podwire_store::{Guard, KeyValue, Op, Outcome};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::create::{self, Insert, Inserted, encode};
 use super::options::WriteOptions;
-use super::{Call, decode, render, unenforced};
+use super::{Call, decode, render};
 use crate::admission::{self, escalation::Grant, service::Held};
 use crate::arrows;
 use crate::authz;
@@ -30,7 +30,7 @@ pub(crate) async fn update(call: &mut Call) -> Result<Response> {
     let rep = call.representation()?;
     let options = WriteOptions::read(call, "UpdateOptions")?;
     let bytes = call.bytes().await?;
-    let kind = call.kind;
+    let kind = &call.kind.clone();
     let mut object = decode::object(call, kind, &bytes, options.validation)?;
     check_name(call.name(), &object)?;
     create::check_namespace(kind, call.namespace(), &mut object)?;
@@ -40,20 +40,20 @@ pub(crate) async fn update(call: &mut Call) -> Result<Response> {
         let message = format!("strconv.ParseUint: parsing \"{given}\": invalid syntax");
         return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", message));
     }
-    if call.target.subresource.is_empty() {
-        call.warnings.extend(unenforced::warning(kind, &object));
+    if call.part.is_none() {
+        call.warnings.extend(kind.strategy.unenforced(kind, &object));
     }
     for _ in 0..2 {
-        let mut change = Change::of(call, &options, Part::of(&call.target.subresource), unconditional);
+        let mut change = Change::of(call, &options, Extent::of(call.part), unconditional);
         change.check_uid = true;
         let name = change.name;
         let changed = change
-            .run(|_| match unconditional && !kind.allows_unconditional_update() {
+            .run(|_| match unconditional && !kind.strategy.facts().updates_unconditionally {
                 true => Err(unversioned(kind, name)),
                 false => Ok(object.clone()),
             })
             .await;
-        let creates = kind.allows_create_on_update() && call.target.subresource.is_empty();
+        let creates = kind.strategy.facts().creates_on_update && call.part.is_none();
         match changed {
             Err(error) if error.code == StatusCode::NOT_FOUND && creates => {}
             other => return respond(call, rep, other?),
@@ -75,12 +75,12 @@ fn unversioned(kind: &Kind, name: &str) -> ApiError {
         field: "metadata.resourceVersion".into(),
         message: "Invalid value: 0: must be specified for an update".into(),
     };
-    ApiError::invalid_of(kind.group, kind.resource, name, &[error])
+    ApiError::invalid_of(&kind.group, &kind.resource, name, &[error])
 }
 
 /// Creates what was to be replaced and is not there, for who may.
 async fn create_missing(call: &Call, options: &WriteOptions, mut object: Value) -> Result<Inserted> {
-    let kind = call.kind;
+    let kind = &call.kind;
     if let Some(uid) = object["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
         let key = core::key(kind, call.namespace(), call.name());
         return Err(ApiError::conflict(kind, call.name(), &precondition("UID", uid, "", &key)));
@@ -135,50 +135,35 @@ fn version_of(object: &Value) -> &str {
     object["metadata"]["resourceVersion"].as_str().unwrap_or_default()
 }
 
-/// The part of an object a write may touch.
+/// What of an object a write may touch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum Extent {
     /// Everything but the status.
     Main,
-    /// The status.
-    Status,
-    /// `spec.finalizers` of a namespace.
-    Finalize,
-    /// The ephemeral containers of a pod.
-    Ephemeral,
-    /// The resources of a pod.
-    Resize,
-    /// The conditions of a certificate request.
-    Approval,
-    /// The number of replicas.
-    Scale,
+    /// What a subresource opens.
+    Part(Part),
     /// A change of the server's own (binding); nothing is taken back from the old object.
     Server,
 }
 
-impl Part {
-    /// The part a subresource stands for.
-    pub(crate) fn of(subresource: &str) -> Self {
-        match subresource {
-            "status" => Self::Status,
-            "finalize" => Self::Finalize,
-            "ephemeralcontainers" => Self::Ephemeral,
-            "resize" => Self::Resize,
-            "approval" => Self::Approval,
-            _ => Self::Main,
-        }
+impl Extent {
+    /// What a request may touch.
+    pub(crate) fn of(part: Option<Part>) -> Self {
+        part.map_or(Self::Main, Self::Part)
     }
 
-    /// The subresource that stands for the part.
+    /// The subresource in the words of `managedFields`.
     pub(crate) fn subresource(self) -> &'static str {
         match self {
             Self::Main | Self::Server => "",
-            Self::Status => "status",
-            Self::Finalize => "finalize",
-            Self::Ephemeral => "ephemeralcontainers",
-            Self::Resize => "resize",
-            Self::Approval => "approval",
-            Self::Scale => "scale",
+            Self::Part(part) => part.as_str(),
+        }
+    }
+
+    fn part(self) -> Option<Part> {
+        match self {
+            Self::Main | Self::Server => None,
+            Self::Part(part) => Some(part),
         }
     }
 }
@@ -195,10 +180,10 @@ pub(crate) enum Changed {
 pub(crate) struct Change<'a> {
     pub(crate) core: &'a Core,
     pub(crate) identity: &'a Identity,
-    pub(crate) kind: &'static Kind,
+    pub(crate) kind: &'a Kind,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
-    pub(crate) part: Part,
+    pub(crate) extent: Extent,
     pub(crate) options: &'a WriteOptions,
     /// Try again when somebody else wrote in between.
     pub(crate) retry: bool,
@@ -210,14 +195,14 @@ pub(crate) struct Change<'a> {
 
 impl<'a> Change<'a> {
     /// The change a call asks for.
-    pub(crate) fn of(call: &'a Call, options: &'a WriteOptions, part: Part, retry: bool) -> Self {
+    pub(crate) fn of(call: &'a Call, options: &'a WriteOptions, extent: Extent, retry: bool) -> Self {
         Self {
             core: &call.core,
             identity: &call.identity,
-            kind: call.kind,
+            kind: &call.kind,
             namespace: call.namespace(),
             name: call.name(),
-            part,
+            extent,
             options,
             retry,
             untracked: false,
@@ -256,40 +241,25 @@ impl<'a> Change<'a> {
         }
         keep_system_fields(&mut new, old);
         defaults::apply(kind, &mut new);
-        if !self.untracked && self.part != Part::Finalize {
+        if !self.untracked && self.extent != Extent::Part(Part::Finalize) {
             self.track(&mut new, old);
         }
-        match self.part {
-            Part::Main | Part::Scale => strategy::prepare_update(kind, &mut new, old),
-            Part::Status => strategy::prepare_status_update(kind, &mut new, old),
-            Part::Finalize => new = graft(old, &new, &["spec", "finalizers"]),
-            Part::Ephemeral => new = graft(old, &new, &["spec", "ephemeralContainers"]),
-            Part::Approval => keep_all_but_conditions(&mut new, old),
-            Part::Resize => new = resized(old, &new),
-            Part::Server => {}
+        match self.extent {
+            Extent::Main | Extent::Part(Part::Scale) => strategy::prepare_update(kind, &mut new, old),
+            Extent::Part(Part::Status) => strategy::prepare_status_update(kind, &mut new, old),
+            Extent::Part(part) => new = kind.strategy.prepare_part(part, new, old),
+            Extent::Server => {}
         }
-        if kind.is("certificates.k8s.io", "CertificateSigningRequest") {
-            if self.part == Part::Status {
-                strategy::keep_verdicts(&mut new, old);
-            }
-            strategy::date_conditions(&mut new, old, &create::now());
-        }
-        if matches!(self.part, Part::Ephemeral | Part::Resize) && new["spec"] != old["spec"] {
-            bump_generation(&mut new);
-        }
-        if self.part == Part::Main {
+        kind.strategy.finish_update(self.extent.part(), &mut new, old, &create::now());
+        if self.extent == Extent::Main {
             let grant = Grant { core: self.core, identity: self.identity, kind, requested: self.name };
             grant.check(&new, Some(old)).await?;
         }
-        let held = admission::update(self.core, self.identity, kind, self.part, &mut new, old).await?;
-        let errors = match self.part {
-            Part::Main | Part::Scale => validate::update(kind, &new, old),
-            Part::Status => validate::update_status(kind, &new, old),
-            Part::Ephemeral | Part::Resize => {
-                validate::update_pod_subresource(self.part.subresource(), &new, old)
-            }
-            Part::Approval => validate::update_approval(&new, old),
-            Part::Finalize | Part::Server => Vec::new(),
+        let held = admission::update(self.core, self.identity, kind, self.extent, &mut new, old).await?;
+        let errors = match self.extent {
+            Extent::Main | Extent::Part(Part::Scale) => validate::update(kind, &new, old),
+            Extent::Part(part) => validate::update_part(kind, part, &new, old),
+            Extent::Server => Vec::new(),
         };
         if !errors.is_empty() {
             return Err(ApiError::invalid(kind, self.name, &errors));
@@ -301,7 +271,7 @@ impl<'a> Change<'a> {
         let writer = apply::Writer {
             manager: &self.options.manager,
             operation: apply::Operation::Update,
-            subresource: self.part.subresource(),
+            subresource: self.extent.subresource(),
             time: jiff::Timestamp::now(),
         };
         apply::track_update(self.kind, Some(old), new, &writer);
@@ -359,11 +329,11 @@ impl<'a> Change<'a> {
 /// Replaces stored bytes unless they changed in between.
 pub(crate) async fn put(
     core: &Core,
-    kind: &'static Kind,
+    kind: &Kind,
     stored: &KeyValue,
     value: Bytes,
 ) -> Result<std::result::Result<Changed, Option<KeyValue>>> {
-    let op = Op::Put { value: value.clone(), ttl: create::life(kind) };
+    let op = Op::Put { value: value.clone(), ttl: kind.strategy.facts().ttl };
     Ok(match arrows::commit(core, kind, &stored.key, Guard::ModRevision(stored.mod_revision), op).await? {
         Outcome::Committed { revision, .. } => {
             Ok(Changed::Stored(KeyValue { value, mod_revision: revision, ..stored.clone() }))
@@ -386,7 +356,7 @@ fn is_finished(kind: &Kind, new: &Value, old: &Value) -> bool {
     let finished = none(&new["metadata"]["finalizers"])
         && old["metadata"]["deletionTimestamp"].is_string()
         && old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0;
-    finished && (kind.resource != "namespaces" || none(&new["spec"]["finalizers"]))
+    finished && !kind.strategy.is_held(new)
 }
 
 fn keep_system_fields(new: &mut Value, old: &Value) {
@@ -407,60 +377,6 @@ fn keep_system_fields(new: &mut Value, old: &Value) {
     if let Some(metadata) = new["metadata"].as_object_mut() {
         metadata.remove("selfLink");
     }
-}
-
-/// Takes over what is written about field owners.
-fn keep_owners(out: &mut Value, new: &Value) {
-    if let Some(owners) = new["metadata"].get("managedFields") {
-        out["metadata"]["managedFields"] = owners.clone();
-    }
-}
-
-/// The old object with one part of the new one.
-fn graft(old: &Value, new: &Value, path: &[&str; 2]) -> Value {
-    let mut out = old.clone();
-    keep_owners(&mut out, new);
-    match (new[path[0]].get(path[1]), out[path[0]].as_object_mut()) {
-        (Some(part), _) => out[path[0]][path[1]] = part.clone(),
-        (None, Some(parent)) => {
-            parent.remove(path[1]);
-        }
-        (None, None) => {}
-    }
-    out
-}
-
-/// A certificate request whose conditions and metadata are new, and nothing else.
-fn keep_all_but_conditions(new: &mut Value, old: &Value) {
-    let conditions = new["status"].get("conditions").cloned();
-    for key in ["spec", "status"] {
-        new[key] = old[key].clone();
-    }
-    match (conditions, new["status"].as_object_mut()) {
-        (Some(conditions), _) => new["status"]["conditions"] = conditions,
-        (None, Some(status)) => {
-            status.remove("conditions");
-        }
-        (None, None) => {}
-    }
-}
-
-/// The old pod with the resources of the new one.
-fn resized(old: &Value, new: &Value) -> Value {
-    let mut out = old.clone();
-    keep_owners(&mut out, new);
-    for list in ["containers", "initContainers"] {
-        let wanted = new["spec"][list].as_array().cloned().unwrap_or_default();
-        for container in out["spec"].get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-            if let Some(found) = wanted.iter().find(|other| other["name"] == container["name"]) {
-                container["resources"] = found.get("resources").cloned().unwrap_or_else(|| json!({}));
-                if let Some(policy) = found.get("resizePolicy") {
-                    container["resizePolicy"] = policy.clone();
-                }
-            }
-        }
-    }
-    out
 }
 
 /// Marks the specification as changed.

@@ -21,7 +21,7 @@ use super::{Call, page, render};
 use crate::arrows;
 use crate::body::Response;
 use crate::cache::{ChangeKind, Entry, ResourceCache, Told, json_frame, partial_frame};
-use crate::core::{self, Core};
+use crate::core::Core;
 use crate::negotiate::{Encoding, Representation, Shape};
 use crate::status::{ApiError, Result};
 
@@ -42,15 +42,18 @@ pub(crate) async fn watch(call: &mut Call) -> Result<Response> {
     let selection = Selection::read(call)?;
     let version = page::resource_version(call.query.text("resourceVersion"))?;
     let seconds = call.query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
-    let cache = call.core.caches.of(call.kind).clone();
+    let cache = call.core.caches.of(&call.kind);
+    if cache.is_closed() {
+        return Err(ApiError::no_such_resource());
+    }
     let initial_events = call.query.get("sendInitialEvents").map(|_| call.query.flag("sendInitialEvents"));
     let life = seconds.map_or_else(default_life, |seconds| Duration::from_secs(seconds.unsigned_abs()));
     let mut watcher = Watcher {
         core: call.core.clone(),
         news: cache.news(),
         cache,
-        call_kind: call.kind,
-        audience: arrows::audience(call.kind, &call.identity, &call.parts.headers),
+        call_kind: call.kind.clone(),
+        audience: arrows::audience(&call.kind, &call.identity, &call.parts.headers),
         selection,
         rep,
         include: call.query.get("includeObject").map(str::to_owned),
@@ -93,7 +96,7 @@ struct Watcher {
     core: Arc<Core>,
     cache: Arc<ResourceCache>,
     news: tokio::sync::watch::Receiver<u64>,
-    call_kind: &'static podwire_api::Kind,
+    call_kind: Arc<podwire_api::Kind>,
     /// Who is told, when that is drawn.
     audience: Option<&'static str>,
     selection: Selection,
@@ -169,6 +172,9 @@ impl Watcher {
         loop {
             self.news.borrow_and_update();
             let applied = self.core.caches.applied();
+            if self.cache.is_closed() {
+                return None;
+            }
             // A watcher that the ring has left behind is cut off; it comes back from its last version.
             let changes = self.cache.changes(self.cursor, BATCH).ok()?;
             if !changes.is_empty() {
@@ -248,8 +254,8 @@ impl Watcher {
 
     /// One event; plain JSON of a change is shared with all other watchers, and none of it is parsed.
     fn event(&mut self, seen: ChangeKind, entry: &Entry, revision: u64, change: Option<&Told>) -> Bytes {
-        let kind = self.call_kind;
-        if !core::is_converted(kind) {
+        let kind = &self.call_kind;
+        if !kind.strategy.is_converted() {
             match (self.rep.shape, self.rep.encoding, change) {
                 (Shape::Object, Encoding::Json, Some(change)) => return change.frame(kind, seen),
                 (Shape::Object, Encoding::Json, None) => {
@@ -268,7 +274,8 @@ impl Watcher {
     }
 
     fn frame(&mut self, event: &str, object: Value) -> Bytes {
-        let kind = self.call_kind;
+        let kind = self.call_kind.clone();
+        let kind = &*kind;
         let object = match self.rep.shape {
             Shape::Object => object,
             Shape::Partial => render::partial(object),
@@ -290,7 +297,8 @@ impl Watcher {
         if initial_end {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
-        let kind = self.call_kind;
+        let kind = self.call_kind.clone();
+        let kind = &*kind;
         let object = json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": metadata});
         if self.rep.shape == Shape::Table {
             let include = json!({"cells": [], "object": render::partial(object)});

@@ -11,7 +11,7 @@ use crate::syntax;
 const UPDATABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 /// An update of the pod itself; its metadata and spec were checked before.
-pub(in crate::validate) fn update(new: &Value, old: &Value, errors: &mut Errors) {
+pub(crate) fn update(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     let (spec, before) = (&new["spec"], &old["spec"]);
     for field in ["containers", "initContainers"] {
@@ -120,7 +120,7 @@ fn tolerations(spec: &Value, before: &Value, path: &Path<'_>, errors: &mut Error
 }
 
 /// An update of `/status`.
-pub(in crate::validate) fn update_status(new: &Value, old: &Value, errors: &mut Errors) {
+pub(crate) fn update_status(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::root("status");
     let (status, before) = (&new["status"], &old["status"]);
     if new["spec"]["nodeName"] != old["spec"]["nodeName"] {
@@ -164,7 +164,7 @@ fn transitions(new: &Value, old: &Value, field: &str, errors: &mut Errors) {
 }
 
 /// An update of `/ephemeralcontainers`: containers may only be added.
-pub(in crate::validate) fn update_ephemeral(new: &Value, old: &Value, errors: &mut Errors) {
+pub(crate) fn update_ephemeral(new: &Value, old: &Value, errors: &mut Errors) {
     meta::update(new, old, errors);
     super::pod(new, errors);
     let spec = Path::root("spec");
@@ -187,7 +187,7 @@ pub(in crate::validate) fn update_ephemeral(new: &Value, old: &Value, errors: &m
 }
 
 /// An update of `/resize`: only cpu and memory of containers may change.
-pub(in crate::validate) fn update_resize(new: &Value, old: &Value, errors: &mut Errors) {
+pub(crate) fn update_resize(new: &Value, old: &Value, errors: &mut Errors) {
     meta::update(new, old, errors);
     super::pod(new, errors);
     let path = Path::root("spec");

@@ -4,16 +4,16 @@
 //! `rbac.authorization.kubernetes.io/autoupdate: "false"` is left alone. A binding to another role than the expected
 //! one is made anew, because the role of a binding cannot be changed.
 
-use podwire_api::Kind;
+use podwire_api::{Kind, builtin};
 use serde_json::{Value, json};
 
 use super::{creation, options, server};
+use crate::authz::policy;
 use crate::authz::rule::{self, Rule};
-use crate::authz::{policy, rbac};
 use crate::core::{self, Core};
 use crate::handler::delete::Deletion;
 use crate::handler::options::DeleteOptions;
-use crate::handler::update::{Change, Part};
+use crate::handler::update::{Change, Extent};
 use crate::status::Result;
 
 const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
@@ -21,19 +21,18 @@ const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 /// Creates or completes all of them, side by side, so that they share the store's commits.
 pub(super) async fn run(core: &Core) -> Result<()> {
     let all = [
-        ("clusterroles", policy::cluster_roles()),
-        ("clusterrolebindings", policy::cluster_role_bindings()),
-        ("roles", policy::roles()),
-        ("rolebindings", policy::role_bindings()),
+        (builtin::cluster_roles(), policy::cluster_roles()),
+        (builtin::cluster_role_bindings(), policy::cluster_role_bindings()),
+        (builtin::roles(), policy::roles()),
+        (builtin::role_bindings(), policy::role_bindings()),
     ];
-    let objects =
-        all.into_iter().flat_map(|(resource, list)| list.into_iter().map(move |object| (resource, object)));
-    let tasks = objects.map(|(resource, object)| ensure(core, rbac::kind(resource), object));
+    let objects = all.into_iter().flat_map(|(kind, list)| list.into_iter().map(move |object| (kind, object)));
+    let tasks = objects.map(|(kind, object)| ensure(core, kind, object));
     futures::future::try_join_all(tasks).await?;
     Ok(())
 }
 
-async fn ensure(core: &Core, kind: &'static Kind, expected: Value) -> Result<()> {
+async fn ensure(core: &Core, kind: &Kind, expected: Value) -> Result<()> {
     let text = |key: &str| expected["metadata"][key].as_str().unwrap_or_default().to_owned();
     let (namespace, name) = (text("namespace"), text("name"));
     let Some(entry) = core.caches.of(kind).get(&core::key(kind, &namespace, &name)) else {
@@ -42,7 +41,7 @@ async fn ensure(core: &Core, kind: &'static Kind, expected: Value) -> Result<()>
     match plan(&entry.decode(kind), &expected) {
         Step::Nothing => Ok(()),
         Step::Update(_) => {
-            tracing::info!(kind = kind.kind, name, "a role or binding of the cluster's own is completed");
+            tracing::info!(kind = %kind.kind, name, "a role or binding of the cluster's own is completed");
             let (identity, options) = (server(), options());
             let change = Change {
                 core,
@@ -50,7 +49,7 @@ async fn ensure(core: &Core, kind: &'static Kind, expected: Value) -> Result<()>
                 kind,
                 namespace: &namespace,
                 name: &name,
-                part: Part::Server,
+                extent: Extent::Server,
                 options: &options,
                 retry: true,
                 untracked: false,
@@ -63,7 +62,7 @@ async fn ensure(core: &Core, kind: &'static Kind, expected: Value) -> Result<()>
             change.run(completed).await.map(|_| ())
         }
         Step::Recreate => {
-            tracing::info!(kind = kind.kind, name, "a binding of the cluster's own is made anew");
+            tracing::info!(kind = %kind.kind, name, "a binding of the cluster's own is made anew");
             let identity = server();
             let deletion = Deletion { core, identity: &identity, kind, namespace: &namespace, name: &name };
             deletion.run(&DeleteOptions::default()).await?;

@@ -1,4 +1,4 @@
-//! What the server adds to new jobs: a selector and labels made from the job's own uid.
+//! What the server adds to a new job: a selector and labels made from the job's own UID.
 
 use serde_json::Value;
 

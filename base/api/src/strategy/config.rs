@@ -1,0 +1,99 @@
+//! Kinds that others read: config maps, secrets, service accounts, limits and quotas.
+
+use serde_json::Value;
+
+use super::{Facts, Object, Strategy, stored_only};
+use crate::Kind;
+use crate::defaults::{self, child, each};
+use crate::table::{self, Column};
+use crate::validate::{self, Errors};
+
+/// Config maps.
+#[derive(Debug)]
+pub(crate) struct ConfigMaps;
+
+impl Strategy for ConfigMaps {
+    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
+        validate::core::config_map(object, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::core::data_update(new, old, errors);
+    }
+
+    fn columns(&self) -> &[Column] {
+        table::columns::CONFIG_MAP
+    }
+}
+
+/// Secrets.
+#[derive(Debug)]
+pub(crate) struct Secrets;
+
+impl Strategy for Secrets {
+    fn defaults(&self, object: &mut Object) {
+        defaults::secret(object);
+    }
+
+    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
+        validate::core::secret(object, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::core::secret_update(new, old, errors);
+    }
+
+    fn columns(&self) -> &[Column] {
+        table::columns::SECRET
+    }
+}
+
+/// Service accounts.
+#[derive(Debug)]
+pub(crate) struct Accounts;
+
+impl Strategy for Accounts {
+    fn facts(&self) -> Facts {
+        Facts { deletion_shows_object: true, ..Facts::PLAIN }
+    }
+}
+
+/// Limit ranges.
+#[derive(Debug)]
+pub(crate) struct LimitRanges;
+
+impl Strategy for LimitRanges {
+    fn facts(&self) -> Facts {
+        Facts { creates_on_update: true, ..Facts::PLAIN }
+    }
+
+    fn defaults(&self, object: &mut Object) {
+        each(child(object, "spec"), "limits", defaults::limit);
+    }
+
+    fn unenforced(&self, kind: &Kind, _: &Value) -> Option<String> {
+        Some(stored_only(&kind.kind))
+    }
+
+    fn columns(&self) -> &[Column] {
+        table::columns::CREATED
+    }
+}
+
+/// Resource quotas.
+#[derive(Debug)]
+pub(crate) struct Quotas;
+
+impl Strategy for Quotas {
+    fn facts(&self) -> Facts {
+        Facts { deletion_shows_object: true, ..Facts::PLAIN }
+    }
+
+    fn unenforced(&self, kind: &Kind, _: &Value) -> Option<String> {
+        Some(stored_only(&kind.kind))
+    }
+
+    fn columns(&self) -> &[Column] {
+        table::columns::QUOTA
+    }
+}

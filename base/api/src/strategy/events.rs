@@ -1,0 +1,92 @@
+//! Events, in the legacy shape they are stored in and in the new one; they are forgotten after an hour.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Facts, Strategy};
+use crate::table::{self, Column};
+use crate::validate::{self, Errors};
+use crate::{Kind, convert, fields};
+
+const FACTS: Facts = Facts { creates_on_update: true, ttl: Some(Duration::from_secs(3600)), ..Facts::PLAIN };
+
+/// Events of the legacy group.
+#[derive(Debug)]
+pub(crate) struct LegacyEvents;
+
+impl Strategy for LegacyEvents {
+    fn facts(&self) -> Facts {
+        FACTS
+    }
+
+    fn has_common_metadata(&self) -> bool {
+        false
+    }
+
+    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
+        validate::core::event(object, errors);
+    }
+
+    fn columns(&self) -> &[Column] {
+        table::columns::EVENT
+    }
+
+    fn field_sources<'a>(&self, _: &'a Kind) -> Vec<&'a str> {
+        vec!["involvedObject", "reason", "reportingComponent", "source", "type"]
+    }
+
+    fn field<'a>(&self, object: &'a Value, field: &str) -> Option<Cow<'a, str>> {
+        match field {
+            "source" => source(object, "source", "reportingComponent"),
+            _ => fields::plain(object, field),
+        }
+    }
+}
+
+/// Events of `events.k8s.io`.
+#[derive(Debug)]
+pub(crate) struct Events;
+
+impl Strategy for Events {
+    fn facts(&self) -> Facts {
+        FACTS
+    }
+
+    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
+        validate::core::new_event(object, errors);
+    }
+
+    fn columns(&self) -> &[Column] {
+        table::columns::EVENT
+    }
+
+    fn field_sources<'a>(&self, _: &'a Kind) -> Vec<&'a str> {
+        vec!["regarding", "reason", "reportingController", "deprecatedSource", "type"]
+    }
+
+    fn field<'a>(&self, object: &'a Value, field: &str) -> Option<Cow<'a, str>> {
+        match field {
+            "source" => source(object, "deprecatedSource", "reportingController"),
+            _ => fields::plain(object, field),
+        }
+    }
+
+    fn is_converted(&self) -> bool {
+        true
+    }
+
+    fn to_storage(&self, object: &mut Value) {
+        convert::event_to_core(object);
+    }
+
+    fn to_served(&self, object: &mut Value) {
+        convert::event_from_core(object);
+    }
+}
+
+fn source<'a>(object: &'a Value, source: &str, reporter: &str) -> Option<Cow<'a, str>> {
+    let component = object[source]["component"].as_str().filter(|c| !c.is_empty());
+    component.or_else(|| object[reporter].as_str()).map(Cow::Borrowed)
+}
