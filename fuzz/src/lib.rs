@@ -2,7 +2,7 @@
 //!
 //! A target hands its first inputs over in its `init` block; `make fuzz` names the folder they go to.
 
-use podwire_api::schema::{Cardinality, Message, SchemaRef, Type};
+use podwire_api::schema::{Cardinality, Message, Type};
 use podwire_api::{Kind, kinds};
 use serde_json::{Map, Value, json};
 
@@ -46,21 +46,21 @@ pub fn seed_kinds(shift: u32, make: impl Fn(&'static Kind) -> Vec<u8>) {
 }
 
 /// An object with every field of the message set, down to a depth.
-pub fn full(schema: SchemaRef, depth: usize) -> Value {
+pub fn full(schema: &Message, depth: usize) -> Value {
     let mut map = Map::new();
-    for field in schema.fields {
-        let Some(one) = sample(field.ty, depth) else { continue };
+    for field in schema.fields.iter() {
+        let Some(one) = sample(&field.ty, depth) else { continue };
         let value = match field.cardinality {
             Cardinality::One => one,
             Cardinality::List => json!([one]),
             Cardinality::Map => json!({"k": one}),
         };
-        map.insert(field.name.to_owned(), value);
+        map.insert(field.name.to_string(), value);
     }
     Value::Object(map)
 }
 
-fn sample(ty: Type, depth: usize) -> Option<Value> {
+fn sample(ty: &Type, depth: usize) -> Option<Value> {
     Some(match ty {
         Type::Str => json!("a"),
         Type::Bool => json!(true),
@@ -74,7 +74,9 @@ fn sample(ty: Type, depth: usize) -> Option<Value> {
         Type::Fields => json!({"f:a": {}}),
         Type::Raw | Type::Json => json!({"n": 1}),
         Type::Strs => json!(["a"]),
-        Type::Message(_) if depth == 0 => return None,
-        Type::Message(index) => full(Message::at(index), depth - 1),
+        Type::Message(_) | Type::Object(_) | Type::Nested(_) if depth == 0 => return None,
+        Type::Message(index) => full(Message::at(*index), depth - 1),
+        Type::Object(schema) => full(schema, depth - 1),
+        Type::Nested(_) => json!([]),
     })
 }

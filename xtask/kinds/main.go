@@ -417,7 +417,7 @@ func declared(n *decl, depth int) (string, string) {
 func emit() {
 	fmt.Println("//! The facts about every API message, written by `cargo xtask gen kinds`; do not edit.")
 	fmt.Println()
-	fmt.Println("use super::{Field, Message, Type as T, Type::Message as M, f};")
+	fmt.Println("use super::{Field, Message, Type as T, Type::Message as M, f, m};")
 	fmt.Println("use super::Cardinality::{List, Map, One};")
 	fmt.Println("use super::flag::{A, E, LA, LM, LS, P, PM, PR, PX, R, Z};")
 	fmt.Println()
@@ -428,7 +428,7 @@ func emit() {
 		if m.atomic {
 			atomic = "true"
 		}
-		fmt.Printf("Message { name: %q, index: %d, atomic: %s, fields: F%d },\n", m.d.pkg.open+"."+m.d.name, m.index, atomic, m.index)
+		fmt.Printf("m(%q, %d, %s, F%d),\n", m.d.pkg.open+"."+m.d.name, m.index, atomic, m.index)
 	}
 	fmt.Println("];")
 	for _, m := range order {

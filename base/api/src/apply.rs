@@ -113,7 +113,7 @@ pub fn track_update(kind: &Kind, old: Option<&Value>, new: &mut Value, writer: &
 }
 
 fn update(kind: &Kind, live: &Value, new: &Value, managers: &mut Managers, writer: &Writer<'_>) {
-    let mut changes = typed::compare(kind.schema, live, new);
+    let mut changes = typed::compare(&kind.schema, live, new);
     changes.exclude(&reset_fields(kind, writer.subresource));
     managers.release(&changes);
     let mut mine = changes.added;
@@ -184,7 +184,7 @@ fn checked(kind: &Kind, patch: &Value) -> Result<Value, ApplyError> {
         crate::strict::conform(kind, &mut patch.clone()).map_err(|e| ApplyError::Typed(e.to_string()))?;
     let named = unknown.iter().map(|u| u.trim_start_matches("unknown field \"").trim_end_matches('"'));
     let mut lines: Vec<String> = named.map(|path| format!(".{path}: field not declared in schema")).collect();
-    lines.extend(typed::duplicates(kind.schema, patch));
+    lines.extend(typed::duplicates(&kind.schema, patch));
     if !lines.is_empty() {
         let shown =
             if lines.len() == 1 { lines.remove(0) } else { format!("errors:\n  {}", lines.join("\n  ")) };
@@ -210,17 +210,17 @@ fn merged(
     writer: &Writer<'_>,
     force: bool,
 ) -> Result<(Value, Managers), ApplyError> {
-    let mut object = typed::merge(kind.schema, live, config);
+    let mut object = typed::merge(&kind.schema, live, config);
     let reset = reset_fields(kind, writer.subresource);
-    let mut mine = typed::field_set(kind.schema, config);
+    let mut mine = typed::field_set(&kind.schema, config);
     mine.exclude(&reset);
     let last = managers.take_applied(writer);
     if let Some(last) = &last {
         let mut owned = managers.everything();
         owned.union(&mine);
-        typed::remove(kind.schema, &mut object, &last.fields, &owned);
+        typed::remove(&kind.schema, &mut object, &last.fields, &owned);
     }
-    let mut changes = typed::compare(kind.schema, live, &object);
+    let mut changes = typed::compare(&kind.schema, live, &object);
     changes.exclude(&reset);
     let conflicts = managers.conflicts(&changes);
     if !force && !conflicts.is_empty() {
@@ -244,8 +244,8 @@ fn agreed_by_last_applied(kind: &Kind, live: &Value) -> Vec<String> {
     if applied["apiVersion"].as_str() != Some(kind.api_version().as_str()) {
         return Vec::new();
     }
-    let mut agreed = typed::field_set(kind.schema, &applied);
-    let changes = typed::compare(kind.schema, &applied, live);
+    let mut agreed = typed::field_set(&kind.schema, &applied);
+    let changes = typed::compare(&kind.schema, &applied, live);
     for set in [&changes.modified, &changes.added, &changes.removed] {
         agreed.subtract(set);
     }

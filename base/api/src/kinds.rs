@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::schema::SchemaRef;
+use crate::schema::Schema;
 use crate::strategy::Strategy;
 
 pub use registry::Registry;
@@ -49,7 +49,7 @@ pub struct Kind {
     /// Prefix of the storage key, e.g. `/registry/pods/`; empty when nothing is stored.
     pub storage_prefix: Text,
     /// Shape of the object.
-    pub schema: SchemaRef,
+    pub schema: Schema,
     /// Field selectors beyond `metadata.name` and `metadata.namespace`.
     pub selectable_fields: Vec<Text>,
     /// What the server does with objects of the kind that it does not do with all.

@@ -13,6 +13,7 @@ use std::sync::OnceLock;
 use serde_json::{Map, Value, json};
 
 use crate::Registry;
+use crate::schema::Schema;
 use schemas::{Dialect, Schemas};
 
 /// `GET /openapi/v3`: where the document of each group and version is.
@@ -76,8 +77,9 @@ fn fingerprint(kinds: &Registry) -> String {
         let mut hasher = DefaultHasher::new();
         for message in crate::schema::Message::all() {
             message.name.hash(&mut hasher);
-            for field in message.fields {
-                (field.name, field.number, field.keys, field.merge_key).hash(&mut hasher);
+            for field in message.fields.iter() {
+                (&field.name, field.number, field.merge_key).hash(&mut hasher);
+                field.keys.iter().for_each(|key| key.hash(&mut hasher));
             }
         }
         hasher.finish()
@@ -86,6 +88,10 @@ fn fingerprint(kinds: &Registry) -> String {
     (env!("CARGO_PKG_VERSION"), messages).hash(&mut hasher);
     for kind in kinds.kinds() {
         (&kind.group, &kind.version, &kind.kind, kind.verbs).hash(&mut hasher);
+        if let Schema::Made(message) = &kind.schema {
+            // All that can differ between two schemas is in their debugging form.
+            format!("{message:?}").hash(&mut hasher);
+        }
     }
     format!("{:016X}", hasher.finish())
 }

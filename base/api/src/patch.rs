@@ -92,7 +92,7 @@ fn longest_list(value: &Value) -> usize {
 /// Applies a strategic merge patch with the kind's merge keys; on error the document must be discarded.
 pub fn strategic(kind: &Kind, document: &mut Value, patch: &Value) -> Result<(), PatchError> {
     check_work(document, patch)?;
-    strategic::apply(kind.schema, document, patch)
+    strategic::apply(&kind.schema, document, patch)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::Kind;
 use crate::kinds::{by_gvk, split_api_version};
-use crate::schema::SchemaRef;
+use crate::schema::Message;
 use crate::strict::{self, TypeError};
 
 const MAGIC: &[u8] = b"k8s\0";
@@ -68,7 +68,7 @@ pub fn is_envelope(bytes: &[u8]) -> bool {
 /// Decodes an envelope as an object of this kind, whatever the envelope says; `kind` and `apiVersion` are filled in.
 pub fn decode(kind: &Kind, bytes: &[u8]) -> Result<Value, ProtobufError> {
     let envelope = read::envelope(bytes)?;
-    let mut value = decode_message(kind.schema, envelope.raw)?;
+    let mut value = decode_message(&kind.schema, envelope.raw)?;
     name(&mut value, &envelope, &kind.api_version(), &kind.kind);
     Ok(value)
 }
@@ -91,7 +91,7 @@ pub fn envelope_kind(bytes: &[u8]) -> Result<(String, String), ProtobufError> {
 }
 
 /// Decodes a bare message.
-pub fn decode_message(schema: SchemaRef, bytes: &[u8]) -> Result<Value, ProtobufError> {
+pub fn decode_message(schema: &Message, bytes: &[u8]) -> Result<Value, ProtobufError> {
     let mut map = Map::new();
     let memory = Cell::new(strict::MOST_MEMORY);
     read::message(schema, 0, bytes, &mut map, read::At::root(&memory))?;
@@ -108,10 +108,10 @@ fn name(value: &mut Value, envelope: &read::Envelope<'_>, api_version: &str, kin
 }
 
 /// The message a version and kind stand for: a served kind, its list, a subresource's body or a meta type.
-pub fn schema_of(api_version: &str, kind: &str) -> Option<SchemaRef> {
+pub fn schema_of(api_version: &str, kind: &str) -> Option<&'static Message> {
     let (group, version) = split_api_version(api_version);
     if let Some(found) = by_gvk(group, version, kind) {
-        return Some(found.schema);
+        return Some(&found.schema);
     }
     let package = match group {
         "" => "core",
@@ -123,11 +123,11 @@ pub fn schema_of(api_version: &str, kind: &str) -> Option<SchemaRef> {
 
 /// Encodes an object in its envelope.
 pub fn encode(kind: &Kind, value: &Value) -> Vec<u8> {
-    envelope(&kind.api_version(), &kind.kind, &encode_message(kind.schema, value))
+    envelope(&kind.api_version(), &kind.kind, &encode_message(&kind.schema, value))
 }
 
 /// Encodes a bare message.
-pub fn encode_message(schema: SchemaRef, value: &Value) -> Vec<u8> {
+pub fn encode_message(schema: &Message, value: &Value) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     if let Value::Object(map) = value {
         write::message(schema, map, &mut out);

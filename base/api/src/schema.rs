@@ -1,35 +1,65 @@
 //! The shape of every API message: fields, types, list and patch behaviour, protobuf numbers.
 //!
-//! The rows live in `schema/generated.rs`, which `cargo xtask gen kinds` writes from the published Go modules.
+//! One form for both: the messages of the built-in kinds, whose rows `cargo xtask gen kinds` writes into
+//! `schema/generated.rs` from the published Go modules, and the structural schemas of kinds that are made at run time
+//! ([`Message::structural`]).
 
-use std::sync::OnceLock;
+use std::borrow::Cow;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use crate::kinds::Text;
 
 #[rustfmt::skip]
 mod generated;
 
 pub(crate) use generated::{MESSAGES, index};
 
-/// A message of the table, shared for the life of the program.
-pub type SchemaRef = &'static Message;
+/// A message that is shared: one of the table, or one that was made at run time.
+#[derive(Debug, Clone)]
+pub enum Schema {
+    /// A message of the table.
+    Builtin(&'static Message),
+    /// A structural schema.
+    Made(Arc<Message>),
+}
 
-/// One API struct.
-#[derive(Debug)]
+impl Deref for Schema {
+    type Target = Message;
+
+    fn deref(&self) -> &Message {
+        match self {
+            Schema::Builtin(message) => message,
+            Schema::Made(message) => message,
+        }
+    }
+}
+
+/// One API struct, or one object of a structural schema.
+#[derive(Debug, Clone)]
 pub struct Message {
     /// Name of its OpenAPI definition, e.g. `io.k8s.api.core.v1.Pod`.
-    pub name: &'static str,
-    /// Place in the table.
+    pub name: Text,
+    /// Place in the table; [`MADE`] for structural schemas.
     index: u16,
     /// Whether server-side apply treats it as one value.
     pub atomic: bool,
+    /// Whether fields that it does not name are kept (`x-kubernetes-preserve-unknown-fields`).
+    pub preserves_unknown: bool,
+    /// Whether it is a whole object with metadata of its own (`x-kubernetes-embedded-resource`).
+    pub embedded: bool,
     /// Fields sorted by JSON name, inlined ones included.
-    pub fields: &'static [Field],
+    pub fields: Cow<'static, [Field]>,
 }
 
+/// The index of a message that is not in the table.
+const MADE: u16 = u16::MAX;
+
 /// One field of a message.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Field {
     /// JSON name.
-    pub name: &'static str,
+    pub name: Text,
     /// Protobuf number, 0 when the field is not on the wire.
     pub number: u32,
     /// Protobuf number(s) of the inlined message that carries the field (`outer*100+inner` for two levels), 0 when none.
@@ -40,15 +70,35 @@ pub struct Field {
     pub cardinality: Cardinality,
     flags: u16,
     /// Keys of a `map` list.
-    pub keys: &'static [&'static str],
+    pub keys: Keys,
     /// Merge key of a strategic merge patch.
     pub merge_key: &'static str,
     /// Declared default as JSON text, empty when there is none.
-    pub default: &'static str,
+    pub default: Text,
+}
+
+/// The keys that identify an element of a list.
+#[derive(Debug, Clone)]
+pub enum Keys {
+    /// Those of the table.
+    Builtin(&'static [&'static str]),
+    /// Those of a structural schema.
+    Made(Arc<[String]>),
+}
+
+impl Keys {
+    /// The keys in their order.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        let (builtin, made): (&[&str], &[String]) = match self {
+            Keys::Builtin(keys) => (keys, &[]),
+            Keys::Made(keys) => (&[], keys),
+        };
+        builtin.iter().copied().chain(made.iter().map(String::as_str))
+    }
 }
 
 /// Type of a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Type {
     /// String.
     Str,
@@ -82,6 +132,22 @@ pub enum Type {
     Strs,
     /// Message with this index in the table.
     Message(u16),
+    /// Object of a structural schema.
+    Object(Arc<Message>),
+    /// A list or map inside a list or map of a structural schema; the field has no name.
+    Nested(Arc<Field>),
+}
+
+impl Type {
+    /// The message of the table with this name.
+    pub fn named(name: &str) -> Option<Type> {
+        Message::named(name).map(|message| Type::Message(message.index))
+    }
+
+    /// The metadata of an object.
+    pub const fn object_meta() -> Type {
+        Type::Message(index::META_V1_OBJECTMETA)
+    }
 }
 
 /// How many values a field holds.
@@ -132,33 +198,79 @@ const fn f(
     merge_key: &'static str,
     default: &'static str,
 ) -> Field {
-    Field { name, number, via, ty, cardinality, flags, keys, merge_key, default }
+    Field {
+        name: Cow::Borrowed(name),
+        number,
+        via,
+        ty,
+        cardinality,
+        flags,
+        keys: Keys::Builtin(keys),
+        merge_key,
+        default: Cow::Borrowed(default),
+    }
+}
+
+const fn m(name: &'static str, index: u16, atomic: bool, fields: &'static [Field]) -> Message {
+    Message {
+        name: Cow::Borrowed(name),
+        index,
+        atomic,
+        preserves_unknown: false,
+        embedded: false,
+        fields: Cow::Borrowed(fields),
+    }
 }
 
 impl Message {
+    /// An object of a structural schema with these fields.
+    pub fn structural(name: impl Into<Text>, mut fields: Vec<Field>) -> Message {
+        fields.sort_by(|one, other| one.name.cmp(&other.name));
+        Message {
+            name: name.into(),
+            index: MADE,
+            atomic: false,
+            preserves_unknown: false,
+            embedded: false,
+            fields: Cow::Owned(fields),
+        }
+    }
+
+    /// Whether it is part of a structural schema: then nothing is left out or written as Go's structs would.
+    pub fn is_structural(&self) -> bool {
+        self.index == MADE
+    }
+
     /// The field with this JSON name.
-    pub fn field(&self, name: &str) -> Option<&'static Field> {
-        let at = self.fields.binary_search_by(|f| f.name.cmp(name)).ok()?;
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        let at = self.fields.binary_search_by(|f| (*f.name).cmp(name)).ok()?;
         Some(&self.fields[at])
     }
 
-    /// What the wire needs to know about the message.
+    /// What the wire needs to know about the message; structural schemas are never on it.
     pub(crate) fn wire(&self) -> &'static Wire {
         static ALL: OnceLock<Vec<Wire>> = OnceLock::new();
-        &ALL.get_or_init(|| Message::all().iter().map(Wire::of).collect())[usize::from(self.index)]
+        static NOTHING: Wire = Wire { by_number: Vec::new(), embedded: Vec::new() };
+        let all = ALL.get_or_init(|| Message::all().iter().map(Wire::of).collect());
+        all.get(usize::from(self.index)).unwrap_or(&NOTHING)
     }
 
     /// Name without the package, as Go prints it in errors (`Pod`).
-    pub fn short_name(&self) -> &'static str {
-        self.name.rsplit('.').next().unwrap_or(self.name)
+    pub fn short_name(&self) -> &str {
+        self.name.rsplit('.').next().unwrap_or(&self.name)
     }
 
     /// Message at this index of the table.
-    pub fn at(index: u16) -> SchemaRef {
+    pub fn at(index: u16) -> &'static Message {
         &generated::MESSAGES[usize::from(index)]
     }
 
-    /// All messages.
+    /// The message of the table with this name.
+    pub fn named(name: &str) -> Option<&'static Message> {
+        generated::MESSAGES.iter().find(|message| message.name == name)
+    }
+
+    /// All messages of the table.
     pub fn all() -> &'static [Message] {
         &generated::MESSAGES
     }
@@ -201,10 +313,65 @@ impl Wire {
 }
 
 impl Field {
+    /// A field of a structural schema.
+    pub fn structural(name: impl Into<Text>, ty: Type, cardinality: Cardinality) -> Field {
+        Field {
+            name: name.into(),
+            number: 0,
+            via: 0,
+            ty,
+            cardinality,
+            flags: 0,
+            keys: Keys::Builtin(&[]),
+            merge_key: "",
+            default: Cow::Borrowed(""),
+        }
+    }
+
+    /// The field with a default.
+    #[must_use]
+    pub fn with_default(self, default: &serde_json::Value) -> Field {
+        Field { default: default.to_string().into(), ..self }
+    }
+
+    /// The field as one that must be given.
+    #[must_use]
+    pub fn required(self) -> Field {
+        Field { flags: self.flags | flag::R, ..self }
+    }
+
+    /// The field as a value that server-side apply never looks into.
+    #[must_use]
+    pub fn whole(self) -> Field {
+        Field { flags: self.flags | flag::A, ..self }
+    }
+
+    /// The list as a set.
+    #[must_use]
+    pub fn set(self) -> Field {
+        Field { flags: self.flags | flag::LS, ..self }
+    }
+
+    /// The list as a map whose elements have these keys.
+    #[must_use]
+    pub fn map_by(self, keys: impl IntoIterator<Item = String>) -> Field {
+        Field { flags: self.flags | flag::LM, keys: Keys::Made(keys.into_iter().collect()), ..self }
+    }
+
     /// Schema of the value or element when it is a message.
-    pub fn message(&self) -> Option<SchemaRef> {
-        match self.ty {
-            Type::Message(index) => Some(Message::at(index)),
+    pub fn message(&self) -> Option<&Message> {
+        match &self.ty {
+            Type::Message(index) => Some(Message::at(*index)),
+            Type::Object(message) => Some(message),
+            _ => None,
+        }
+    }
+
+    /// The schema of the value or element when that can be shared.
+    pub fn schema(&self) -> Option<Schema> {
+        match &self.ty {
+            Type::Message(index) => Some(Schema::Builtin(Message::at(*index))),
+            Type::Object(message) => Some(Schema::Made(message.clone())),
             _ => None,
         }
     }
@@ -267,5 +434,46 @@ impl Field {
     /// Whether the list type was declared at all.
     pub fn declares_list_type(&self) -> bool {
         self.has(flag::LM | flag::LS | flag::LA)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_structural_schema_is_walked_as_the_table_is() {
+        let leaf = Message::structural("", vec![Field::structural("a", Type::I64, Cardinality::One)]);
+        let mut free = leaf.clone();
+        free.preserves_unknown = true;
+        let row = Field::structural("", Type::Object(Arc::new(leaf)), Cardinality::List);
+        let schema = Message::structural(
+            "x",
+            vec![
+                Field::structural("metadata", Type::object_meta(), Cardinality::One),
+                Field::structural("rows", Type::Nested(Arc::new(row)), Cardinality::Map),
+                Field::structural("free", Type::Object(Arc::new(free)), Cardinality::One),
+                Field::structural("absent", Type::Str, Cardinality::List).with_default(&json!(["b"])),
+            ],
+        );
+        let mut object = json!({
+            "metadata": {"name": "n", "nowhere": 1},
+            "rows": {"k": [{"a": 1, "b": 2}, "odd"]},
+            "free": {"a": 0, "b": {"c": null}},
+        });
+        let complaints = crate::strict::conform_message(&schema, &mut object).unwrap();
+        assert_eq!(
+            complaints,
+            ["unknown field \"metadata.nowhere\"", "unknown field \"rows.k[0].b\""],
+            "what the schema does not name"
+        );
+        assert_eq!(
+            object,
+            json!({"metadata": {"name": "n"}, "rows": {"k": [{"a": 1}, "odd"]},
+                   "free": {"a": 0, "b": {"c": null}}}),
+            "nothing is written or left out as Go would"
+        );
     }
 }

@@ -10,7 +10,7 @@ mod shape;
 use serde_json::Value;
 
 use crate::Kind;
-use crate::schema::{Message, SchemaRef};
+use crate::schema::Message;
 
 use complain::Complaints;
 pub use complain::complaints;
@@ -25,19 +25,19 @@ pub struct TypeError(pub String);
 
 /// Brings an object into the kind's shape; returns the complaints (`unknown field "spec.foo"`) of what was dropped.
 pub fn conform(kind: &Kind, object: &mut Value) -> Result<Vec<String>, TypeError> {
-    conform_message(kind.schema, object)
+    conform_message(&kind.schema, object)
 }
 
 /// [`conform`] for a message that is no kind of the table, such as `DeleteOptions`.
-pub fn conform_message(schema: SchemaRef, object: &mut Value) -> Result<Vec<String>, TypeError> {
+pub fn conform_message(schema: &Message, object: &mut Value) -> Result<Vec<String>, TypeError> {
     let mut walk = shape::Walk { unknown: Complaints::default() };
     walk.root(schema, object)?;
     Ok(walk.unknown.into_list())
 }
 
 /// The message with this OpenAPI definition name.
-pub fn message(name: &str) -> Option<SchemaRef> {
-    Message::all().iter().find(|m| m.name == name)
+pub fn message(name: &str) -> Option<&'static Message> {
+    Message::named(name)
 }
 
 /// Complaints about fields the kind does not have.

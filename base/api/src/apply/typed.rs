@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use serde_json::{Map, Value};
 
 use super::set::Set;
-use crate::schema::{Cardinality, Field, ListType, Message, SchemaRef, Type};
+use crate::schema::{Cardinality, Field, ListType, Message, Type};
 use crate::validate::Seen;
 
 type Node = Map<String, Value>;
@@ -32,18 +32,20 @@ impl Changes {
 
 /// How a value merges.
 #[derive(Clone, Copy)]
-enum Shape {
+enum Shape<'s> {
     Leaf,
-    Struct(SchemaRef),
+    Struct(&'s Message),
     /// A map whose values have the field's element type.
-    Map(&'static Field),
+    Map(&'s Field),
     /// A list of elements with keys.
-    Keyed(&'static Field),
+    Keyed(&'s Field),
+    /// What no schema names: objects merge field by field, everything else is one value.
+    Deduced,
     /// A list of distinct scalars.
     Distinct,
 }
 
-fn shape(field: &'static Field) -> Shape {
+fn shape(field: &Field) -> Shape<'_> {
     if field.is_atomic() {
         return Shape::Leaf;
     }
@@ -59,36 +61,47 @@ fn shape(field: &'static Field) -> Shape {
 }
 
 /// Shape of one element of a field.
-fn element(field: &'static Field) -> Shape {
-    match field.ty {
-        Type::Message(index) => {
-            let schema = Message::at(index);
-            if schema.atomic { Shape::Leaf } else { Shape::Struct(schema) }
-        }
+fn element(field: &Field) -> Shape<'_> {
+    if let Type::Nested(inner) = &field.ty {
+        return shape(inner);
+    }
+    match field.message() {
+        Some(schema) if !schema.atomic => Shape::Struct(schema),
         _ => Shape::Leaf,
     }
 }
 
+/// Shape of a field of a struct.
+fn below<'s>(schema: &'s Message, name: &str) -> Shape<'s> {
+    match schema.field(name) {
+        Some(field) => shape(field),
+        None if schema.preserves_unknown => Shape::Deduced,
+        None => Shape::Leaf,
+    }
+}
+
 /// The path element of a keyed list's item; keys that are absent take their declared default.
-fn key_of(field: &'static Field, item: &Value) -> String {
+fn key_of(field: &Field, item: &Value) -> String {
     let schema = field.message();
     let mut keys = Map::new();
-    for key in field.keys {
-        let value = item.get(*key).filter(|v| !v.is_null()).cloned();
-        let default = || schema?.field(key).and_then(|f| serde_json::from_str(f.default).ok());
+    for key in field.keys.iter() {
+        let value = item.get(key).filter(|v| !v.is_null()).cloned();
+        let default = || schema?.field(key).and_then(|f| serde_json::from_str(&f.default).ok());
         if let Some(value) = value.or_else(default) {
-            keys.insert((*key).to_owned(), value);
+            keys.insert(key.to_owned(), value);
         }
     }
     format!("k:{}", Value::Object(keys))
 }
 
-fn entries(shape: Shape, value: &Value) -> Vec<(String, Shape, &Value)> {
+fn entries<'a>(shape: Shape<'a>, value: &'a Value) -> Vec<Item<'a>> {
     match (shape, value) {
-        (Shape::Struct(schema), Value::Object(map)) => map
-            .iter()
-            .map(|(k, v)| (format!("f:{k}"), schema.field(k).map_or(Shape::Leaf, self::shape), v))
-            .collect(),
+        (Shape::Struct(schema), Value::Object(map)) => {
+            map.iter().map(|(k, v)| (format!("f:{k}"), below(schema, k), v)).collect()
+        }
+        (Shape::Deduced, Value::Object(map)) => {
+            map.iter().map(|(k, v)| (format!("f:{k}"), Shape::Deduced, v)).collect()
+        }
         (Shape::Map(field), Value::Object(map)) => {
             map.iter().map(|(k, v)| (format!("f:{k}"), element(field), v)).collect()
         }
@@ -102,6 +115,25 @@ fn entries(shape: Shape, value: &Value) -> Vec<(String, Shape, &Value)> {
     }
 }
 
+/// Shape of an entry of a struct or map.
+fn child<'s>(shape: Shape<'s>, name: &str) -> Shape<'s> {
+    match shape {
+        Shape::Struct(schema) => below(schema, name),
+        Shape::Map(field) => element(field),
+        Shape::Deduced => Shape::Deduced,
+        _ => Shape::Leaf,
+    }
+}
+
+/// Whether a value is owned as one.
+fn is_leaf(shape: Shape<'_>, value: Option<&Value>) -> bool {
+    match shape {
+        Shape::Leaf => true,
+        Shape::Deduced => !value.is_some_and(Value::is_object),
+        _ => false,
+    }
+}
+
 fn is_hollow(value: Option<&Value>) -> bool {
     match value {
         None | Some(Value::Null) => true,
@@ -112,7 +144,7 @@ fn is_hollow(value: Option<&Value>) -> bool {
 }
 
 /// What changes when `old` becomes `new`; managedFields do not count.
-pub(super) fn compare(schema: SchemaRef, old: &Value, new: &Value) -> Changes {
+pub(super) fn compare(schema: &Message, old: &Value, new: &Value) -> Changes {
     let mut sides = Sides::default();
     compare_parts(Shape::Struct(schema), Some(old), Some(new), &mut sides);
     let [added, modified, removed] = [sides.added, sides.modified, sides.removed].map(Set::of);
@@ -127,11 +159,11 @@ struct Sides {
 }
 
 /// Compares the children of two values of one shape.
-fn compare_parts(shape: Shape, old: Option<&Value>, new: Option<&Value>, out: &mut Sides) {
-    if matches!(shape, Shape::Struct(_) | Shape::Map(_)) {
+fn compare_parts(shape: Shape<'_>, old: Option<&Value>, new: Option<&Value>, out: &mut Sides) {
+    if matches!(shape, Shape::Struct(_) | Shape::Map(_) | Shape::Deduced) {
         return compare_fields(shape, old.and_then(Value::as_object), new.and_then(Value::as_object), out);
     }
-    let mut pairs: BTreeMap<String, (Shape, Option<&Value>, Option<&Value>)> = BTreeMap::new();
+    let mut pairs: BTreeMap<String, (Shape<'_>, Option<&Value>, Option<&Value>)> = BTreeMap::new();
     for (key, shape, value) in old.map(|v| entries(shape, v)).unwrap_or_default() {
         pairs.insert(key, (shape, Some(value), None));
     }
@@ -145,12 +177,8 @@ fn compare_parts(shape: Shape, old: Option<&Value>, new: Option<&Value>, out: &m
     }
 }
 
-fn compare_fields(shape: Shape, old: Option<&Node>, new: Option<&Node>, out: &mut Sides) {
-    let below = |name: &str| match shape {
-        Shape::Struct(schema) => schema.field(name).map_or(Shape::Leaf, self::shape),
-        Shape::Map(field) => element(field),
-        _ => Shape::Leaf,
-    };
+fn compare_fields(shape: Shape<'_>, old: Option<&Node>, new: Option<&Node>, out: &mut Sides) {
+    let below = |name: &str| child(shape, name);
     for (name, value) in new.into_iter().flatten() {
         let was = old.and_then(|o| o.get(name));
         if was != Some(value) && name != "managedFields" {
@@ -164,8 +192,8 @@ fn compare_fields(shape: Shape, old: Option<&Node>, new: Option<&Node>, out: &mu
     }
 }
 
-fn compare_value(key: String, shape: Shape, old: Option<&Value>, new: Option<&Value>, out: &mut Sides) {
-    let leaf = matches!(shape, Shape::Leaf) || is_hollow(old) && is_hollow(new);
+fn compare_value(key: String, shape: Shape<'_>, old: Option<&Value>, new: Option<&Value>, out: &mut Sides) {
+    let leaf = is_leaf(shape, old.or(new)) || is_hollow(old) && is_hollow(new);
     let mut below = Sides::default();
     if !leaf {
         compare_parts(shape, old, new, &mut below);
@@ -183,39 +211,33 @@ fn compare_value(key: String, shape: Shape, old: Option<&Value>, new: Option<&Va
 }
 
 /// The fields a configuration names.
-pub(super) fn field_set(schema: SchemaRef, value: &Value) -> Set {
+pub(super) fn field_set(schema: &Message, value: &Value) -> Set {
     Set::of(fields_of(Shape::Struct(schema), value))
 }
 
-fn fields_of(shape: Shape, value: &Value) -> Node {
+fn fields_of(shape: Shape<'_>, value: &Value) -> Node {
     let mut out = Node::new();
     for (key, below, value) in entries(shape, value) {
-        let named = !matches!(shape, Shape::Struct(_));
-        let member = named
-            || matches!(below, Shape::Leaf)
-            || value.is_null()
-            || value.as_object().is_some_and(Map::is_empty);
-        let children = if matches!(below, Shape::Leaf) { Node::new() } else { fields_of(below, value) };
+        let named = !matches!(shape, Shape::Struct(_) | Shape::Deduced);
+        let leaf = is_leaf(below, Some(value));
+        let member = named || leaf || value.is_null() || value.as_object().is_some_and(Map::is_empty);
+        let children = if leaf { Node::new() } else { fields_of(below, value) };
         Set::attach(&mut out, key, children, member);
     }
     out
 }
 
 /// The live object with the configuration laid over it.
-pub(super) fn merge(schema: SchemaRef, live: &Value, config: &Value) -> Value {
+pub(super) fn merge(schema: &Message, live: &Value, config: &Value) -> Value {
     merge_value(Shape::Struct(schema), live, config)
 }
 
-fn merge_value(shape: Shape, live: &Value, config: &Value) -> Value {
+fn merge_value(shape: Shape<'_>, live: &Value, config: &Value) -> Value {
     match (shape, live, config) {
-        (Shape::Struct(_) | Shape::Map(_), Value::Object(old), Value::Object(new)) => {
+        (Shape::Struct(_) | Shape::Map(_) | Shape::Deduced, Value::Object(old), Value::Object(new)) => {
             let mut out = old.clone();
             for (key, value) in new {
-                let below = match shape {
-                    Shape::Struct(schema) => schema.field(key).map_or(Shape::Leaf, self::shape),
-                    Shape::Map(field) => element(field),
-                    _ => Shape::Leaf,
-                };
+                let below = child(shape, key);
                 let merged = old.get(key).map_or_else(|| value.clone(), |was| merge_value(below, was, value));
                 out.insert(key.clone(), merged);
             }
@@ -228,7 +250,8 @@ fn merge_value(shape: Shape, live: &Value, config: &Value) -> Value {
     }
 }
 
-type Item<'a> = (String, Shape, &'a Value);
+/// A part of a value: its path element, its shape, itself.
+type Item<'a> = (String, Shape<'a>, &'a Value);
 
 /// Where each key stands first.
 fn first_of<'a>(items: &'a [Item<'_>]) -> HashMap<&'a str, usize> {
@@ -281,13 +304,13 @@ fn merge_lists(olds: &[Item<'_>], news: &[Item<'_>]) -> Vec<Value> {
 }
 
 /// Complaints about items of a configuration that have the same key.
-pub(super) fn duplicates(schema: SchemaRef, config: &Value) -> Vec<String> {
+pub(super) fn duplicates(schema: &Message, config: &Value) -> Vec<String> {
     let mut out = Vec::new();
     duplicates_in(Shape::Struct(schema), config, "", &mut out);
     out
 }
 
-fn duplicates_in(shape: Shape, value: &Value, path: &str, out: &mut Vec<String>) {
+fn duplicates_in(shape: Shape<'_>, value: &Value, path: &str, out: &mut Vec<String>) {
     let items = entries(shape, value);
     let mut seen = Seen::default();
     for (key, below, value) in &items {
@@ -299,14 +322,14 @@ fn duplicates_in(shape: Shape, value: &Value, path: &str, out: &mut Vec<String>)
 }
 
 /// Removes from the object what `given_up` names and nobody owns any more.
-pub(super) fn remove(schema: SchemaRef, object: &mut Value, given_up: &Set, owned: &Set) {
+pub(super) fn remove(schema: &Message, object: &mut Value, given_up: &Set, owned: &Set) {
     remove_parts(Shape::Struct(schema), object, given_up.node(), owned.node());
 }
 
-fn remove_parts(shape: Shape, value: &mut Value, given_up: &Node, owned: &Node) {
+fn remove_parts(shape: Shape<'_>, value: &mut Value, given_up: &Node, owned: &Node) {
     let nothing = Node::new();
     // Tells whether the child goes; otherwise prunes below it.
-    let leaves = |key: &str, below: Shape, child: &mut Value| {
+    let leaves = |key: &str, below: Shape<'_>, child: &mut Value| {
         let Some(given) = Set::below(given_up, key) else { return false };
         let kept = Set::below(owned, key);
         let named = key.starts_with("f:") || given.is_empty() || given.contains_key(".");
@@ -326,9 +349,10 @@ fn remove_parts(shape: Shape, value: &mut Value, given_up: &Node, owned: &Node) 
     };
     match (shape, value) {
         (Shape::Struct(schema), Value::Object(map)) => {
-            map.retain(|k, v| {
-                !leaves(&format!("f:{k}"), schema.field(k).map_or(Shape::Leaf, self::shape), v)
-            });
+            map.retain(|k, v| !leaves(&format!("f:{k}"), below(schema, k), v));
+        }
+        (Shape::Deduced, Value::Object(map)) => {
+            map.retain(|k, v| !leaves(&format!("f:{k}"), Shape::Deduced, v));
         }
         (Shape::Map(field), Value::Object(map)) => {
             map.retain(|k, v| !leaves(&format!("f:{k}"), element(field), v))

@@ -1,7 +1,7 @@
 //! The rows of the kinds table, in the order discovery lists groups.
 
 use super::{Kind, Part, StrategyRef, Subresource, Text, Verb, Verbs};
-use crate::schema::{MESSAGES as M, SchemaRef, index as i};
+use crate::schema::{MESSAGES as M, Message, Schema, index as i};
 use crate::strategy::{Plain, Strategy};
 use crate::strategy::{
     certificates, cluster, config, devices, events, network, pod, policy, rbac, storage, workloads,
@@ -31,7 +31,7 @@ pub(super) struct Row {
     verbs: Verbs,
     subresources: &'static [Sub],
     storage_prefix: &'static str,
-    schema: SchemaRef,
+    schema: &'static Message,
     selectable_fields: &'static [&'static str],
     strategy: &'static dyn Strategy,
 }
@@ -80,7 +80,7 @@ impl From<&Row> for Kind {
             verbs: row.verbs,
             subresources: subresources.collect(),
             storage_prefix: row.storage_prefix.into(),
-            schema: row.schema,
+            schema: Schema::Builtin(row.schema),
             selectable_fields: texts(row.selectable_fields),
             strategy: StrategyRef::Builtin(row.strategy),
         }

@@ -18,8 +18,8 @@ pub(super) fn add(kind: &Kind, out: &mut Map<String, Value>, dialect: Dialect) {
         format!("{root}/{}", kind.resource)
     };
     let gvk = json!({"group": kind.group, "kind": kind.kind, "version": kind.version});
-    let body = dialect.reference(kind.schema.name);
-    let list = list_of(kind).map_or_else(|| body.clone(), |l| dialect.reference(l.name));
+    let body = dialect.reference(&kind.schema.name);
+    let list = dialect.reference(&list_of(kind).name);
     let here = Place { dialect, gvk, body, list };
     let verbs = |names: &[(Verb, &str)], allowed: Verbs| {
         let mut operations = Map::new();

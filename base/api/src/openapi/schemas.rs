@@ -1,11 +1,12 @@
 //! Component schemas: one per message that a kind reaches.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use crate::schema::{Cardinality, Field, ListType, Message, SchemaRef, Type};
-use crate::{Kind, Registry};
+use crate::schema::{Cardinality, Field, ListType, Message, Schema, Type};
+use crate::{Kind, Registry, Text};
 
 /// Which OpenAPI version is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,22 +32,22 @@ const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 pub(super) struct Schemas {
     dialect: Dialect,
     out: Map<String, Value>,
-    pending: Vec<SchemaRef>,
-    seen: BTreeSet<&'static str>,
+    pending: Vec<Schema>,
+    seen: BTreeSet<Text>,
 }
 
 impl Schemas {
     pub(super) fn new(dialect: Dialect) -> Schemas {
         let mut schemas = Schemas { dialect, out: Map::new(), pending: Vec::new(), seen: BTreeSet::new() };
         for name in ["Status", "DeleteOptions"] {
-            schemas.reach(crate::strict::message(&format!("{META}{name}")));
+            schemas.reach(builtin(&format!("{META}{name}")));
         }
         schemas
     }
 
     pub(super) fn add_kind(&mut self, kind: &Kind) {
-        self.reach(Some(kind.schema));
-        self.reach(list_of(kind));
+        self.reach(Some(kind.schema.clone()));
+        self.reach(Some(list_of(kind)));
         for sub in &kind.subresources {
             if let Some(schema) = sub_schema(&sub.group, &sub.version, &sub.kind) {
                 self.reach(Some(schema));
@@ -54,9 +55,9 @@ impl Schemas {
         }
     }
 
-    fn reach(&mut self, schema: Option<SchemaRef>) {
+    fn reach(&mut self, schema: Option<Schema>) {
         if let Some(schema) = schema
-            && self.seen.insert(schema.name)
+            && self.seen.insert(schema.name.clone())
         {
             self.pending.push(schema);
         }
@@ -64,18 +65,16 @@ impl Schemas {
 
     pub(super) fn finish(mut self, kinds: &Registry) -> Value {
         while let Some(schema) = self.pending.pop() {
-            let written = self.message(schema);
-            self.out.insert(schema.name.to_owned(), written);
+            let written = self.message(&schema);
+            self.out.insert(schema.name.to_string(), written);
         }
         self.specials();
         for kind in kinds.kinds() {
-            self.tag(kind.schema.name, &kind.group, &kind.version, &kind.kind);
-            if let Some(list) = list_of(kind) {
-                self.tag(list.name, &kind.group, &kind.version, &kind.list_kind);
-            }
+            self.tag(&kind.schema.name, &kind.group, &kind.version, &kind.kind);
+            self.tag(&list_of(kind).name, &kind.group, &kind.version, &kind.list_kind);
             for sub in &kind.subresources {
                 if let Some(schema) = sub_schema(&sub.group, &sub.version, &sub.kind) {
-                    self.tag(schema.name, &sub.group, &sub.version, &sub.kind);
+                    self.tag(&schema.name, &sub.group, &sub.version, &sub.kind);
                 }
             }
         }
@@ -123,13 +122,13 @@ impl Schemas {
         }
     }
 
-    fn message(&mut self, schema: SchemaRef) -> Value {
+    fn message(&mut self, schema: &Message) -> Value {
         let mut properties = Map::new();
         let mut required = Vec::new();
-        for field in schema.fields {
-            properties.insert(field.name.to_owned(), self.field(field));
+        for field in schema.fields.iter() {
+            properties.insert(field.name.to_string(), self.field(field));
             if field.is_required() {
-                required.push(field.name);
+                required.push(&*field.name);
             }
         }
         let mut out = json!({"type": "object"});
@@ -142,11 +141,17 @@ impl Schemas {
         if schema.atomic {
             out["x-kubernetes-map-type"] = json!("atomic");
         }
+        if schema.preserves_unknown {
+            out["x-kubernetes-preserve-unknown-fields"] = json!(true);
+        }
+        if schema.embedded {
+            out["x-kubernetes-embedded-resource"] = json!(true);
+        }
         out
     }
 
-    fn field(&mut self, field: &'static Field) -> Value {
-        let element = self.value(field.ty, field.cardinality == Cardinality::One);
+    fn field(&mut self, field: &Field) -> Value {
+        let element = self.value(&field.ty, field.cardinality == Cardinality::One);
         let mut out = match field.cardinality {
             Cardinality::One => element,
             Cardinality::List => json!({"type": "array", "items": element}),
@@ -158,8 +163,9 @@ impl Schemas {
                 ListType::Set => "set",
                 ListType::Map => "map",
             });
-            if !field.keys.is_empty() {
-                out["x-kubernetes-list-map-keys"] = json!(field.keys);
+            let keys: Vec<&str> = field.keys.iter().collect();
+            if !keys.is_empty() {
+                out["x-kubernetes-list-map-keys"] = json!(keys);
             }
         }
         if field.is_atomic() {
@@ -178,7 +184,7 @@ impl Schemas {
             out["x-kubernetes-patch-strategy"] = json!(strategy);
         }
         if !field.default.is_empty()
-            && let Ok(default) = serde_json::from_str::<Value>(field.default)
+            && let Ok(default) = serde_json::from_str::<Value>(&field.default)
         {
             out["default"] = default;
         }
@@ -186,7 +192,7 @@ impl Schemas {
     }
 
     /// A value's schema; in OpenAPI 3 a reference with siblings must be wrapped.
-    fn value(&mut self, ty: Type, alone: bool) -> Value {
+    fn value(&mut self, ty: &Type, alone: bool) -> Value {
         let name = match ty {
             Type::Str => return json!({"type": "string"}),
             Type::Bool => return json!({"type": "boolean"}),
@@ -204,10 +210,13 @@ impl Schemas {
             Type::Duration => format!("{META}Duration"),
             Type::Fields => format!("{META}FieldsV1"),
             Type::Message(index) => {
-                let schema = Message::at(index);
-                self.reach(Some(schema));
-                schema.name.to_owned()
+                let schema = Message::at(*index);
+                self.reach(Some(Schema::Builtin(schema)));
+                schema.name.to_string()
             }
+            // Structural schemas are written in place.
+            Type::Object(schema) => return self.message(schema),
+            Type::Nested(field) => return self.field(field),
         };
         let reference = self.dialect.reference(&name);
         if alone && self.dialect == Dialect::V3 { json!({"allOf": [reference]}) } else { reference }
@@ -215,15 +224,38 @@ impl Schemas {
 }
 
 /// Message of a kind's list.
-pub(super) fn list_of(kind: &Kind) -> Option<SchemaRef> {
-    crate::strict::message(&format!("{}List", kind.schema.name))
+pub(super) fn list_of(kind: &Kind) -> Schema {
+    let name = format!("{}List", kind.schema.name);
+    builtin(&name).unwrap_or_else(|| Schema::Made(Arc::new(made_list(kind, name))))
+}
+
+/// The list of a kind that was made at run time.
+fn made_list(kind: &Kind, name: String) -> Message {
+    let item = match &kind.schema {
+        Schema::Made(message) => Type::Object(message.clone()),
+        Schema::Builtin(_) => Type::Raw,
+    };
+    let meta = Type::named(&format!("{META}ListMeta")).unwrap_or(Type::Raw);
+    Message::structural(
+        name,
+        vec![
+            Field::structural("apiVersion", Type::Str, Cardinality::One),
+            Field::structural("kind", Type::Str, Cardinality::One),
+            Field::structural("metadata", meta, Cardinality::One),
+            Field::structural("items", item, Cardinality::List).required(),
+        ],
+    )
+}
+
+fn builtin(name: &str) -> Option<Schema> {
+    Message::named(name).map(Schema::Builtin)
 }
 
 /// Message of a subresource's body.
-fn sub_schema(group: &str, version: &str, kind: &str) -> Option<SchemaRef> {
+fn sub_schema(group: &str, version: &str, kind: &str) -> Option<Schema> {
     let package = match group {
         "" => "core".to_owned(),
         g => g.split('.').next().unwrap_or(g).to_owned(),
     };
-    crate::strict::message(&format!("io.k8s.api.{package}.{version}.{kind}"))
+    builtin(&format!("io.k8s.api.{package}.{version}.{kind}"))
 }

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::PatchError;
-use crate::schema::{Cardinality, Field, SchemaRef};
+use crate::schema::{Cardinality, Field, Message};
 
 const PATCH: &str = "$patch";
 const RETAIN: &str = "$retainKeys";
@@ -13,7 +13,7 @@ const ORDER: &str = "$setElementOrder/";
 
 type Object = Map<String, Value>;
 
-pub(super) fn apply(schema: SchemaRef, document: &mut Value, patch: &Value) -> Result<(), PatchError> {
+pub(super) fn apply(schema: &Message, document: &mut Value, patch: &Value) -> Result<(), PatchError> {
     match (document, patch) {
         (Value::Object(document), Value::Object(patch)) => merge_map(document, patch, Some(schema)),
         _ => Err(PatchError::BadRequest("invalid JSON document".to_owned())),
@@ -47,7 +47,7 @@ fn bad_directive(directive: &Value, map: &Object) -> PatchError {
     PatchError::Internal(format!("unknown patch type: {} in map: {}", go(directive), go_map(map)))
 }
 
-fn merge_map(original: &mut Object, patch: &Object, schema: Option<SchemaRef>) -> Result<(), PatchError> {
+fn merge_map(original: &mut Object, patch: &Object, schema: Option<&Message>) -> Result<(), PatchError> {
     if let Some(directive) = patch.get(PATCH) {
         return match directive.as_str() {
             Some("replace") => {
@@ -91,7 +91,7 @@ fn merge_value(
     original: &mut Object,
     key: &str,
     patch: &Value,
-    schema: Option<SchemaRef>,
+    schema: Option<&Message>,
 ) -> Result<(), PatchError> {
     if patch.is_null() {
         original.remove(key);
@@ -155,11 +155,7 @@ fn delete_from(original: &mut Object, list: &str, directive: &Value) -> Result<(
     Ok(())
 }
 
-fn merge_list(
-    original: &mut Vec<Value>,
-    patch: &[Value],
-    field: Option<&'static Field>,
-) -> Result<(), PatchError> {
+fn merge_list(original: &mut Vec<Value>, patch: &[Value], field: Option<&Field>) -> Result<(), PatchError> {
     if !field.is_some_and(Field::patch_merges) {
         *original = patch.iter().filter_map(plain).collect();
         return Ok(());
@@ -177,7 +173,7 @@ fn merge_list(
 fn merge_elements(
     original: &mut Vec<Value>,
     patch: &[Value],
-    field: Option<&'static Field>,
+    field: Option<&Field>,
 ) -> Result<Option<Vec<Value>>, PatchError> {
     let maps = original.iter().chain(patch).next().is_some_and(Value::is_object);
     if original.iter().chain(patch).any(|v| v.is_object() != maps) {
@@ -201,7 +197,7 @@ fn merge_elements(
     }
     let key = field.map_or("", |f| f.merge_key);
     if key.is_empty() {
-        let name = field.map_or("", |f| f.name);
+        let name = field.map_or("", |f| &*f.name);
         return Err(PatchError::Internal(format!("cannot merge lists without merge key for {name}")));
     }
     let (mut rest, mut replace) = (Vec::new(), false);
@@ -244,7 +240,7 @@ fn ordered(
     list: &str,
     directive: &Value,
     patch: Option<&Value>,
-    schema: Option<SchemaRef>,
+    schema: Option<&Message>,
 ) -> Result<(), PatchError> {
     let order = directive.as_array().ok_or_else(|| bad_format("setElementOrder list"))?;
     let field = schema.and_then(|s| s.field(list));
@@ -330,7 +326,7 @@ mod tests {
     fn patched(document: &Value, patch: &Value) -> Result<Value, PatchError> {
         let kind = crate::by_resource("", "v1", "pods").unwrap();
         let mut document = document.clone();
-        apply(kind.schema, &mut document, patch).map(|()| document)
+        apply(&kind.schema, &mut document, patch).map(|()| document)
     }
 
     fn check(document: &Value, patch: &Value, expected: &Value) {

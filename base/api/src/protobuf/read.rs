@@ -9,7 +9,7 @@ use serde_json::{Map, Number, Value, json};
 
 use super::wire::{Payload, Reader};
 use super::{MAGIC, ProtobufError};
-use crate::schema::{Cardinality, Field, Message, SchemaRef, Type};
+use crate::schema::{Cardinality, Field, Message, Type};
 use crate::strict::{self, DecodeError, Room};
 use crate::time;
 
@@ -74,7 +74,7 @@ pub(super) fn envelope(bytes: &[u8]) -> Result<Envelope<'_>, ProtobufError> {
 
 /// Reads a message into the object; `via` selects the fields of an embedded message.
 pub(super) fn message(
-    schema: SchemaRef,
+    schema: &Message,
     via: u32,
     bytes: &[u8],
     out: &mut Map<String, Value>,
@@ -105,15 +105,15 @@ pub(super) fn message(
 }
 
 fn read_field(
-    field: &'static Field,
+    field: &Field,
     payload: Payload<'_>,
     out: &mut Map<String, Value>,
     at: At<'_>,
 ) -> Result<(), ProtobufError> {
     match field.cardinality {
         Cardinality::One => {
-            let value = read_value(field.ty, field.number, payload, at)?;
-            out.insert(field.name.to_owned(), value);
+            let value = read_value(&field.ty, field.number, payload, at)?;
+            out.insert(field.name.to_string(), value);
         }
         Cardinality::List => {
             let packed = matches!(field.ty, Type::I32 | Type::I64 | Type::Bool);
@@ -124,15 +124,15 @@ fn read_field(
                     while !reader.is_empty() {
                         at.take(2 * size_of::<Value>())?;
                         let number = Payload::Varint(reader.varint()?);
-                        items.push(read_value(field.ty, field.number, number, at)?);
+                        items.push(read_value(&field.ty, field.number, number, at)?);
                     }
                 }
                 other => {
                     at.take(if field.message().is_some() { ELEMENT } else { 2 * size_of::<Value>() })?;
-                    items.push(read_value(field.ty, field.number, other, at)?);
+                    items.push(read_value(&field.ty, field.number, other, at)?);
                 }
             }
-            match out.entry(field.name).or_insert_with(|| json!([])) {
+            match out.entry(&*field.name).or_insert_with(|| json!([])) {
                 Value::Array(list) => list.extend(items),
                 other => *other = Value::Array(items),
             }
@@ -140,7 +140,7 @@ fn read_field(
         Cardinality::Map => {
             at.take(ELEMENT)?;
             let (key, value) = pair(field, payload, at)?;
-            if let Value::Object(map) = out.entry(field.name).or_insert_with(|| json!({})) {
+            if let Value::Object(map) = out.entry(&*field.name).or_insert_with(|| json!({})) {
                 map.insert(key, value);
             }
         }
@@ -148,13 +148,13 @@ fn read_field(
     Ok(())
 }
 
-fn pair(field: &'static Field, payload: Payload<'_>, at: At<'_>) -> Result<(String, Value), ProtobufError> {
+fn pair(field: &Field, payload: Payload<'_>, at: At<'_>) -> Result<(String, Value), ProtobufError> {
     let (mut key, mut value) = (String::new(), None);
     let mut reader = Reader::new(bytes(field.number, payload)?);
     while let Some((number, payload)) = reader.field()? {
         match number {
             1 => key = text(number, payload)?,
-            2 => value = Some(read_value(field.ty, number, payload, at)?),
+            2 => value = Some(read_value(&field.ty, number, payload, at)?),
             _ => {}
         }
     }
@@ -164,7 +164,7 @@ fn pair(field: &'static Field, payload: Payload<'_>, at: At<'_>) -> Result<(Stri
             Type::Bool => json!(false),
             Type::I32 | Type::I64 => json!(0),
             Type::F64 => json!(0.0),
-            _ => read_value(field.ty, 2, Payload::Bytes(&[]), at)?,
+            _ => read_value(&field.ty, 2, Payload::Bytes(&[]), at)?,
         },
     };
     Ok((key, value))
@@ -189,7 +189,7 @@ fn varint(number: u32, payload: Payload<'_>) -> Result<i64, ProtobufError> {
     }
 }
 
-fn read_value(ty: Type, number: u32, payload: Payload<'_>, at: At<'_>) -> Result<Value, ProtobufError> {
+fn read_value(ty: &Type, number: u32, payload: Payload<'_>, at: At<'_>) -> Result<Value, ProtobufError> {
     Ok(match ty {
         Type::Str => Value::String(text(number, payload)?),
         Type::Bool => Value::Bool(varint(number, payload)? != 0),
@@ -204,7 +204,7 @@ fn read_value(ty: Type, number: u32, payload: Payload<'_>, at: At<'_>) -> Result
         Type::Bytes => Value::String(STANDARD.encode(bytes(number, payload)?)),
         Type::Message(index) => {
             let mut map = Map::new();
-            message(Message::at(index), 0, bytes(number, payload)?, &mut map, at.deeper())?;
+            message(Message::at(*index), 0, bytes(number, payload)?, &mut map, at.deeper())?;
             Value::Object(map)
         }
         _ => special(ty, bytes(number, payload)?, at)?,
@@ -212,7 +212,7 @@ fn read_value(ty: Type, number: u32, payload: Payload<'_>, at: At<'_>) -> Result
 }
 
 /// Types that are messages on the wire and something simpler in JSON.
-fn special(ty: Type, bytes: &[u8], at: At<'_>) -> Result<Value, ProtobufError> {
+fn special(ty: &Type, bytes: &[u8], at: At<'_>) -> Result<Value, ProtobufError> {
     let mut numbers = [0i64; 3];
     let mut texts: Vec<&[u8]> = Vec::new();
     let mut reader = Reader::new(bytes);
@@ -240,7 +240,7 @@ fn special(ty: Type, bytes: &[u8], at: At<'_>) -> Result<Value, ProtobufError> {
         Type::Time | Type::MicroTime => {
             let nanos = i32::try_from(numbers[2]).unwrap_or(0);
             let at = Timestamp::new(numbers[1], nanos).map_err(|e| ProtobufError::Value(e.to_string()))?;
-            Value::String(if ty == Type::Time { time::seconds(at) } else { time::micros(at) })
+            Value::String(if matches!(ty, Type::Time) { time::seconds(at) } else { time::micros(at) })
         }
         Type::Duration => Value::String(time::format_duration(numbers[1])),
         Type::Strs => {

@@ -5,21 +5,21 @@ use crate::schema::{Cardinality, Message, Type};
 use serde_json::json;
 
 /// A value in which every field of the message is set.
-fn full(schema: SchemaRef, depth: usize) -> Value {
+fn full(schema: &Message, depth: usize) -> Value {
     let mut map = Map::new();
     for field in schema.fields.iter().filter(|f| f.number != 0) {
-        let Some(one) = sample(field.ty, field.name, depth) else { continue };
+        let Some(one) = sample(&field.ty, &field.name, depth) else { continue };
         let value = match field.cardinality {
             Cardinality::One => one,
             Cardinality::List => json!([one.clone(), one]),
             Cardinality::Map => json!({"key": one}),
         };
-        map.insert(field.name.to_owned(), value);
+        map.insert(field.name.to_string(), value);
     }
     Value::Object(map)
 }
 
-fn sample(ty: Type, name: &str, depth: usize) -> Option<Value> {
+fn sample(ty: &Type, name: &str, depth: usize) -> Option<Value> {
     Some(match ty {
         Type::Str => json!(format!("{name}-é")),
         Type::Bool => json!(true),
@@ -35,12 +35,12 @@ fn sample(ty: Type, name: &str, depth: usize) -> Option<Value> {
         Type::Fields => json!({"f:a": {}}),
         Type::Raw => json!({"apiVersion": "x/v1", "kind": "Y", "n": [1, null]}),
         Type::Strs => json!(["a", ""]),
-        Type::Json => return None,
+        Type::Json | Type::Object(_) | Type::Nested(_) => return None,
         Type::Message(index) => {
             if depth > 14 {
                 return None;
             }
-            full(Message::at(index), depth + 1)
+            full(Message::at(*index), depth + 1)
         }
     })
 }
@@ -48,7 +48,7 @@ fn sample(ty: Type, name: &str, depth: usize) -> Option<Value> {
 #[test]
 fn every_kind_survives_the_round_trip() {
     for kind in crate::kinds() {
-        for whole in [full(kind.schema, 0), json!({"metadata": {"name": "only"}})] {
+        for whole in [full(&kind.schema, 0), json!({"metadata": {"name": "only"}})] {
             let mut object = whole;
             strict::conform(kind, &mut object).unwrap();
             object["apiVersion"] = kind.api_version().into();
@@ -95,7 +95,7 @@ fn bytes_are_those_of_upstream() {
 #[test]
 fn lists_and_events_are_framed() {
     let kind = crate::by_resource("", "v1", "configmaps").unwrap();
-    let item = encode_message(kind.schema, &json!({"metadata": {"name": "a"}}));
+    let item = encode_message(&kind.schema, &json!({"metadata": {"name": "a"}}));
     let list =
         encode_list(kind, &json!({"resourceVersion": "7"}), [item.as_slice(), item.as_slice()].into_iter());
     let decoded = decode_any(&list).unwrap();
@@ -116,7 +116,7 @@ fn lists_and_events_are_framed() {
 fn broken_bytes_are_refused_without_panic() {
     let kind = crate::by_resource("", "v1", "pods").unwrap();
     assert_eq!(decode(kind, b"{}").unwrap_err(), ProtobufError::NoEnvelope);
-    let good = encode(kind, &full(kind.schema, 0));
+    let good = encode(kind, &full(&kind.schema, 0));
     for length in (0..good.len()).step_by(97) {
         // Any prefix either decodes to less or is refused.
         decode(kind, &good[..length]).ok();

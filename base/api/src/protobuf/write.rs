@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::wire;
-use crate::schema::{Cardinality, Field, Message, SchemaRef, Type};
+use crate::schema::{Cardinality, Field, Message, Type};
 use crate::time;
 
-pub(super) fn message(schema: SchemaRef, map: &Map<String, Value>, out: &mut Vec<u8>) {
+pub(super) fn message(schema: &Message, map: &Map<String, Value>, out: &mut Vec<u8>) {
     // Messages that Go embeds: their fields sit in this object in JSON, but in a message of their own here.
     let mut embedded: Vec<(u32, Vec<u8>)> =
         schema.wire().embedded.iter().map(|via| (*via, Vec::new())).collect();
@@ -32,17 +32,17 @@ pub(super) fn message(schema: SchemaRef, map: &Map<String, Value>, out: &mut Vec
 
 fn write_field(field: &Field, value: &Value, out: &mut Vec<u8>) {
     match (field.cardinality, value) {
-        (Cardinality::One, value) => write_value(field.ty, field.number, value, out),
+        (Cardinality::One, value) => write_value(&field.ty, field.number, value, out),
         (Cardinality::List, Value::Array(items)) => {
             for item in items {
-                write_value(field.ty, field.number, item, out);
+                write_value(&field.ty, field.number, item, out);
             }
         }
         (Cardinality::Map, Value::Object(entries)) => {
             for (key, entry) in entries {
                 let mut pair = Vec::new();
                 wire::bytes(1, key.as_bytes(), &mut pair);
-                write_value(field.ty, 2, entry, &mut pair);
+                write_value(&field.ty, 2, entry, &mut pair);
                 wire::bytes(field.number, &pair, out);
             }
         }
@@ -58,7 +58,7 @@ fn whole(value: &Value) -> i64 {
     value.as_i64().or_else(|| value.as_f64().and_then(|f| format!("{f:.0}").parse().ok())).unwrap_or(0)
 }
 
-fn write_value(ty: Type, number: u32, value: &Value, out: &mut Vec<u8>) {
+fn write_value(ty: &Type, number: u32, value: &Value, out: &mut Vec<u8>) {
     let text = || value.as_str().unwrap_or_default();
     match ty {
         Type::Str => wire::bytes(number, text().as_bytes(), out),
@@ -69,7 +69,7 @@ fn write_value(ty: Type, number: u32, value: &Value, out: &mut Vec<u8>) {
         Type::Message(index) => {
             let mut inner = Vec::new();
             if let Value::Object(map) = value {
-                message(Message::at(index), map, &mut inner);
+                message(Message::at(*index), map, &mut inner);
             }
             wire::bytes(number, &inner, out);
         }
@@ -82,7 +82,7 @@ fn write_value(ty: Type, number: u32, value: &Value, out: &mut Vec<u8>) {
 }
 
 /// Types that are messages on the wire and something simpler in JSON.
-fn special(ty: Type, value: &Value, out: &mut Vec<u8>) {
+fn special(ty: &Type, value: &Value, out: &mut Vec<u8>) {
     match ty {
         Type::Quantity => {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -103,7 +103,7 @@ fn special(ty: Type, value: &Value, out: &mut Vec<u8>) {
         Type::Time | Type::MicroTime => {
             if let Some(at) = value.as_str().and_then(|t| t.parse::<Timestamp>().ok()) {
                 wire::number(1, signed(at.as_second()), out);
-                let nanos = if ty == Type::Time { 0 } else { at.subsec_nanosecond() };
+                let nanos = if matches!(ty, Type::Time) { 0 } else { at.subsec_nanosecond() };
                 wire::number(2, signed(i64::from(nanos)), out);
             }
         }

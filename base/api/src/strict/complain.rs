@@ -6,7 +6,7 @@ use std::fmt::{self, Write as _};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::path::Path;
-use crate::schema::{Cardinality, Field, SchemaRef};
+use crate::schema::{Cardinality, Field, Message, Type};
 
 /// Upstream names this many and no more.
 const MOST: usize = 100;
@@ -43,7 +43,7 @@ impl Complaints {
 /// Complaints about a body that was decoded already; of one that was not, those up to the mistake.
 ///
 /// As upstream's decoder does, nothing is said about what is inside a field that nobody knows.
-pub fn complaints(schema: SchemaRef, bytes: &[u8]) -> Vec<String> {
+pub fn complaints(schema: &Message, bytes: &[u8]) -> Vec<String> {
     let mut out = Complaints::default();
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let root = Path::root("");
@@ -54,16 +54,16 @@ pub fn complaints(schema: SchemaRef, bytes: &[u8]) -> Vec<String> {
 
 /// What is expected at a place.
 #[derive(Clone, Copy)]
-enum Place {
-    Message(SchemaRef),
-    List(&'static Field),
-    Map(&'static Field),
+enum Place<'s> {
+    Message(&'s Message),
+    List(&'s Field),
+    Map(&'s Field),
     /// Anything, nothing of which is looked at.
     Opaque,
 }
 
-impl Place {
-    fn of(field: &'static Field) -> Place {
+impl<'s> Place<'s> {
+    fn of(field: &'s Field) -> Place<'s> {
         match field.cardinality {
             Cardinality::One => Place::element(field),
             Cardinality::List => Place::List(field),
@@ -71,13 +71,16 @@ impl Place {
         }
     }
 
-    fn element(field: &'static Field) -> Place {
-        field.message().map_or(Place::Opaque, Place::Message)
+    fn element(field: &'s Field) -> Place<'s> {
+        match &field.ty {
+            Type::Nested(inner) => Place::of(inner),
+            _ => field.message().map_or(Place::Opaque, Place::Message),
+        }
     }
 }
 
 struct Seed<'a, 'p> {
-    place: Place,
+    place: Place<'p>,
     path: &'p Path<'p>,
     out: &'a mut Complaints,
 }
@@ -140,7 +143,10 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
         while let Some(key) = access.next_key::<String>()? {
             let path = self.path.child(&key);
             let place = match self.place {
-                Place::Message(schema) => schema.field(&key).map(Place::of),
+                Place::Message(schema) => {
+                    let kept = schema.preserves_unknown.then_some(Place::Opaque);
+                    schema.field(&key).map(Place::of).or(kept)
+                }
                 Place::Map(field) => Some(Place::element(field)),
                 Place::List(_) | Place::Opaque => Some(Place::Opaque),
             };
@@ -162,7 +168,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Vec<String> {
-        complaints(crate::by_resource("", "v1", "pods").unwrap().schema, text.as_bytes())
+        complaints(&crate::by_resource("", "v1", "pods").unwrap().schema, text.as_bytes())
     }
 
     #[test]

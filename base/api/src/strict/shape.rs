@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::{Complaints, TypeError};
 use crate::path::Path;
 use crate::quantity::Quantity;
-use crate::schema::{Cardinality, Field, Message, SchemaRef, Type};
+use crate::schema::{Cardinality, Field, Message, Type};
 use crate::time;
 
 pub(super) struct Walk {
@@ -17,7 +17,7 @@ pub(super) struct Walk {
 type Checked = Result<(), TypeError>;
 
 impl Walk {
-    pub(super) fn root(&mut self, schema: SchemaRef, value: &mut Value) -> Checked {
+    pub(super) fn root(&mut self, schema: &Message, value: &mut Value) -> Checked {
         let path = Path::root("");
         match value {
             Value::Object(map) => self.message(schema, map, &path),
@@ -33,7 +33,10 @@ impl Walk {
         }
     }
 
-    fn message(&mut self, schema: SchemaRef, map: &mut Map<String, Value>, path: &Path<'_>) -> Checked {
+    fn message(&mut self, schema: &Message, map: &mut Map<String, Value>, path: &Path<'_>) -> Checked {
+        if schema.is_structural() {
+            return self.structural(schema, map, path);
+        }
         let mut gone: Vec<String> = Vec::new();
         for (name, value) in map.iter_mut() {
             let child = path.child(name);
@@ -56,27 +59,65 @@ impl Walk {
         for name in &gone {
             map.remove(name);
         }
-        for field in schema.fields {
+        for field in schema.fields.iter() {
             if let Some(zero) = always_written(field)
-                && !map.contains_key(field.name)
+                && !map.contains_key(&*field.name)
             {
                 let mut value = zero;
                 if let (Some(inner), Value::Object(empty)) = (field.message(), &mut value) {
                     self.message(inner, empty, path)?;
                 }
-                map.insert(field.name.to_owned(), value);
+                map.insert(field.name.to_string(), value);
             }
         }
         Ok(())
     }
 
-    fn field(
-        &mut self,
-        owner: SchemaRef,
-        field: &'static Field,
-        value: &mut Value,
-        path: &Path<'_>,
-    ) -> Checked {
+    /// An object of a structural schema: what it does not name goes, and what has the wrong type is left to validation.
+    fn structural(&mut self, schema: &Message, map: &mut Map<String, Value>, path: &Path<'_>) -> Checked {
+        let mut gone: Vec<String> = Vec::new();
+        for (name, value) in map.iter_mut() {
+            let child = path.child(name);
+            match schema.field(name) {
+                Some(field) => self.parts(field, value, &child)?,
+                None if schema.preserves_unknown => {}
+                None => {
+                    self.unknown.add("unknown field", &child);
+                    gone.push(name.clone());
+                }
+            }
+        }
+        for name in &gone {
+            map.remove(name);
+        }
+        Ok(())
+    }
+
+    /// The value of a structural schema's field, or each of its elements.
+    fn parts(&mut self, field: &Field, value: &mut Value, path: &Path<'_>) -> Checked {
+        match (field.cardinality, value) {
+            (Cardinality::One, value) => self.part(field, value, path),
+            (Cardinality::List, Value::Array(items)) => {
+                let mut items = items.iter_mut().enumerate();
+                items.try_for_each(|(at, item)| self.part(field, item, &path.index(at)))
+            }
+            (Cardinality::Map, Value::Object(entries)) => {
+                entries.iter_mut().try_for_each(|(key, entry)| self.part(field, entry, &path.child(key)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn part(&mut self, field: &Field, value: &mut Value, path: &Path<'_>) -> Checked {
+        match (&field.ty, value) {
+            (Type::Nested(inner), value) => self.parts(inner, value, path),
+            (Type::Object(schema), Value::Object(map)) => self.message(schema, map, path),
+            (Type::Message(index), Value::Object(map)) => self.message(Message::at(*index), map, path),
+            _ => Ok(()),
+        }
+    }
+
+    fn field(&mut self, owner: &Message, field: &Field, value: &mut Value, path: &Path<'_>) -> Checked {
         match field.cardinality {
             Cardinality::One => self.value(owner, field, value, path),
             Cardinality::List => match value {
@@ -84,7 +125,7 @@ impl Walk {
                     for (i, item) in items.iter_mut().enumerate() {
                         let path = path.index(i);
                         if item.is_null() {
-                            *item = null_element(field.ty);
+                            *item = null_element(&field.ty);
                         }
                         self.value(owner, field, item, &path)?;
                     }
@@ -96,9 +137,9 @@ impl Walk {
                 Value::Object(entries) => {
                     for (key, entry) in entries.iter_mut() {
                         if entry.is_null() {
-                            *entry = null_element(field.ty);
+                            *entry = null_element(&field.ty);
                         }
-                        match field.ty {
+                        match &field.ty {
                             Type::Message(_) => self.value(owner, field, entry, &path.child(key))?,
                             _ => self.value(owner, field, entry, path)?,
                         }
@@ -110,26 +151,23 @@ impl Walk {
         }
     }
 
-    fn value(
-        &mut self,
-        owner: SchemaRef,
-        field: &'static Field,
-        value: &mut Value,
-        path: &Path<'_>,
-    ) -> Checked {
-        if let Type::Message(index) = field.ty {
-            let schema = Message::at(index);
+    fn value(&mut self, owner: &Message, field: &Field, value: &mut Value, path: &Path<'_>) -> Checked {
+        if let Some(schema) = field.message() {
             return match value {
                 Value::Object(map) => self.message(schema, map, path),
                 other => Err(mismatch(owner, other, path, &go_message(schema))),
             };
         }
-        if scalar(field.ty, value)? { Ok(()) } else { Err(mismatch(owner, value, path, go_scalar(field.ty))) }
+        if scalar(&field.ty, value)? {
+            Ok(())
+        } else {
+            Err(mismatch(owner, value, path, go_scalar(&field.ty)))
+        }
     }
 }
 
 /// Checks and normalises a scalar; false when the JSON type is wrong.
-fn scalar(ty: Type, value: &mut Value) -> Result<bool, TypeError> {
+fn scalar(ty: &Type, value: &mut Value) -> Result<bool, TypeError> {
     Ok(match ty {
         Type::Str => value.is_string(),
         Type::Bool => value.is_boolean(),
@@ -160,7 +198,8 @@ fn scalar(ty: Type, value: &mut Value) -> Result<bool, TypeError> {
         Type::Fields | Type::Raw => value.is_object() || value.is_array(),
         Type::Json => true,
         Type::Strs => value.as_array().is_some_and(|items| items.iter().all(Value::is_string)),
-        Type::Message(_) => value.is_object(),
+        Type::Message(_) | Type::Object(_) => value.is_object(),
+        Type::Nested(_) => value.is_object() || value.is_array(),
     })
 }
 
@@ -217,14 +256,14 @@ fn instant(value: &mut Value, normalize: fn(&str) -> Option<Option<String>>) -> 
     }
 }
 
-fn null_element(ty: Type) -> Value {
+fn null_element(ty: &Type) -> Value {
     match ty {
         Type::Str | Type::Bytes => Value::String(String::new()),
         Type::Bool => Value::Bool(false),
         Type::I32 | Type::I64 | Type::F64 | Type::IntOrString => Value::from(0),
         Type::Quantity => Value::String("0".to_owned()),
         Type::Strs => Value::Array(Vec::new()),
-        Type::Message(_) | Type::Raw | Type::Fields => Value::Object(Map::new()),
+        Type::Message(_) | Type::Object(_) | Type::Raw | Type::Fields => Value::Object(Map::new()),
         _ => Value::Null,
     }
 }
@@ -280,8 +319,8 @@ fn always_written(field: &Field) -> Option<Value> {
         return if field.omits_empty() { None } else { Some(Value::Null) };
     }
     let omits = field.omits_empty();
-    match field.ty {
-        Type::Message(_) => Some(Value::Object(Map::new())),
+    match &field.ty {
+        Type::Message(_) | Type::Object(_) => Some(Value::Object(Map::new())),
         Type::Quantity => Some(Value::String("0".to_owned())),
         Type::IntOrString => Some(Value::from(0)),
         Type::Duration => Some(Value::String("0s".to_owned())),
@@ -290,11 +329,11 @@ fn always_written(field: &Field) -> Option<Value> {
         Type::Str => Some(Value::String(String::new())),
         Type::Bool => Some(Value::Bool(false)),
         Type::I32 | Type::I64 | Type::F64 => Some(Value::from(0)),
-        Type::Bytes | Type::Json | Type::Strs => Some(Value::Null),
+        Type::Bytes | Type::Json | Type::Strs | Type::Nested(_) => Some(Value::Null),
     }
 }
 
-fn mismatch(owner: SchemaRef, value: &Value, path: &Path<'_>, expected: &str) -> TypeError {
+fn mismatch(owner: &Message, value: &Value, path: &Path<'_>, expected: &str) -> TypeError {
     let found = match value {
         Value::Number(n) if matches!(expected, "int32" | "int64") => format!("number {n}"),
         other => json_type(other).to_owned(),
@@ -317,11 +356,11 @@ fn json_type(value: &Value) -> &'static str {
     }
 }
 
-fn go_message(schema: SchemaRef) -> String {
+fn go_message(schema: &Message) -> String {
     format!("v1.{}", schema.short_name())
 }
 
-fn go_scalar(ty: Type) -> &'static str {
+fn go_scalar(ty: &Type) -> &'static str {
     match ty {
         Type::Str => "string",
         Type::Bool => "bool",
@@ -337,12 +376,12 @@ fn go_scalar(ty: Type) -> &'static str {
         Type::Fields => "v1.FieldsV1",
         Type::Raw | Type::Json => "runtime.RawExtension",
         Type::Strs => "[]string",
-        Type::Message(_) => "struct",
+        Type::Message(_) | Type::Object(_) | Type::Nested(_) => "struct",
     }
 }
 
 fn go_type(field: &Field) -> String {
-    let element = field.message().map_or_else(|| go_scalar(field.ty).to_owned(), go_message);
+    let element = field.message().map_or_else(|| go_scalar(&field.ty).to_owned(), go_message);
     match field.cardinality {
         Cardinality::One => element,
         Cardinality::List => format!("[]{element}"),

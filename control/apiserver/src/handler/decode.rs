@@ -150,7 +150,7 @@ pub(crate) fn object(
     let mut complaints = strict::conform(kind, &mut value).map_err(|error| unfit(&error))?;
     if encoding == Encoding::Json && (has_duplicates || complaints.len() > 1) {
         // Upstream complains in the order of the text, which an object does not keep.
-        complaints = strict::complaints(kind.schema, bytes);
+        complaints = strict::complaints(&kind.schema, bytes);
     }
     match validation {
         FieldValidation::Strict if !complaints.is_empty() => {

@@ -239,7 +239,7 @@ fn render_list(call: &Call, rep: Representation, listed: Listed) -> Result<Respo
             let items: Vec<Vec<u8>> = listed
                 .entries
                 .iter()
-                .map(|e| protobuf::encode_message(kind.schema, &decoded(kind, e)))
+                .map(|e| protobuf::encode_message(&kind.schema, &decoded(kind, e)))
                 .collect();
             let bytes = protobuf::encode_list(kind, &metadata, items.iter().map(Vec::as_slice));
             Ok(respond(StatusCode::OK, PROTOBUF, bytes))
