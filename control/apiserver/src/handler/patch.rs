@@ -30,8 +30,14 @@ pub(crate) async fn patch(call: &mut Call) -> Result<Response> {
     let format = match negotiate::body_media(&call.parts.headers) {
         "application/json-patch+json" => Format::Json,
         "application/merge-patch+json" => Format::Merge,
-        "application/strategic-merge-patch+json" => Format::Strategic,
+        // A structural schema says nothing about how lists merge in such a patch.
+        "application/strategic-merge-patch+json" if !call.kind.schema.is_structural() => Format::Strategic,
         "application/apply-patch+yaml" => Format::Apply,
+        _ if call.kind.schema.is_structural() => {
+            return Err(ApiError::unsupported_media(
+                "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            ));
+        }
         _ => {
             let (code, message) = (StatusCode::UNSUPPORTED_MEDIA_TYPE, "415: Unsupported Media Type");
             return Err(ApiError::new(code, "UnsupportedMediaType", message).generic());
