@@ -1,130 +1,137 @@
-//! Admission: the server's own changes and refusals, between decoding and validation.
+//! Admission: what the server itself changes and refuses, in upstream's two phases.
+//!
+//! The plugins of the mutating phase run before an object is prepared and validated, those of the validating phase
+//! after it, both in the order of their lists. Each is a file of its own, named as upstream names the plugin. Changes
+//! that the server makes by itself (a binding, a mark) pass no admission.
 
-pub(crate) mod escalation;
-pub(crate) mod node_restriction;
-mod nodes;
-pub(crate) mod pods;
+mod certificate_requester;
+mod default_toleration_seconds;
+mod escalation;
+mod namespace_lifecycle;
+mod node_restriction;
+mod pod_topology_labels;
+mod priority;
+mod runtime_class;
 pub(crate) mod service;
+mod service_account;
+mod taint_nodes_by_condition;
 
-use podwire_api::{Kind, builtin};
+use futures::future::BoxFuture;
+use podwire_api::{Kind, Part};
 use serde_json::Value;
 
-use self::service::Held;
-use crate::core::{self, Core};
-use crate::handler::update::Extent;
+use crate::core::Core;
+use crate::handler::Call;
 use crate::identity::Identity;
-use crate::status::{ApiError, Result};
+use crate::status::Result;
 
-/// Admits a new object, completing it.
-///
-/// What it was given goes back unless the caller keeps it.
-pub(crate) async fn create<'a>(
-    core: &'a Core,
-    identity: &Identity,
-    kind: &Kind,
-    object: &mut Value,
-) -> Result<Held<'a>> {
-    namespace_exists(core, kind, object).await?;
-    node_restriction::create(core, identity, kind, object).await?;
-    if kind.is("", "Pod") {
-        pods::create(core, object).await?;
-    }
-    if kind.is("", "Node") {
-        nodes::taint(object);
-    }
-    if kind.is("scheduling.k8s.io", "PriorityClass") {
-        pods::only_default(core, object, true).await?;
-    }
-    if kind.is("certificates.k8s.io", "CertificateSigningRequest") {
-        sign_with_requester(identity, object);
-    }
-    if kind.is("", "Service") {
-        return core.services.assign(core, object);
-    }
-    Ok(core.services.nothing())
+/// What is done to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// It, or what a subresource takes, is created.
+    Create,
+    /// It is replaced or patched.
+    Update,
+    /// It is deleted.
+    Delete,
+    /// A stream to it is opened.
+    Connect,
 }
 
-/// Writes down who asks for a certificate; what the client says about that counts for nothing.
-fn sign_with_requester(identity: &Identity, object: &mut Value) {
-    let Some(spec) = object["spec"].as_object_mut() else { return };
-    spec.insert("username".into(), identity.user.as_str().into());
-    spec.insert("groups".into(), identity.groups.clone().into());
-    spec.remove("uid");
-    spec.remove("extra");
-    if !identity.uid.is_empty() {
-        spec.insert("uid".into(), identity.uid.as_str().into());
-    }
-    if !identity.extra.is_empty() {
-        spec.insert("extra".into(), serde_json::json!(identity.extra));
-    }
+/// What is to be admitted.
+pub(crate) struct Request<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) identity: &'a Identity,
+    pub(crate) kind: &'a Kind,
+    /// The part of the object that is written, if not the object itself.
+    pub(crate) part: Option<Part>,
+    pub(crate) operation: Operation,
+    pub(crate) namespace: &'a str,
+    /// The name in the URL; empty for a creation by POST.
+    pub(crate) name: &'a str,
+    /// What is stored now, of an object that is changed or deleted.
+    pub(crate) old: Option<&'a Value>,
 }
 
-/// Admits a change; what the object was given goes back unless the caller keeps it.
-pub(crate) async fn update<'a>(
-    core: &'a Core,
-    identity: &Identity,
-    kind: &Kind,
-    extent: Extent,
-    new: &mut Value,
-    old: &Value,
-) -> Result<Held<'a>> {
-    node_restriction::update(identity, kind, extent, new, old)?;
-    if kind.is("", "Pod") && extent == Extent::Main {
-        pods::update(new, old);
-    }
-    if kind.is("scheduling.k8s.io", "PriorityClass") {
-        pods::only_default(core, new, false).await?;
-    }
-    if kind.is("", "Service") && extent == Extent::Main {
-        return core.services.reassign(core, new, old);
-    }
-    Ok(core.services.nothing())
-}
-
-/// Admits a deletion.
-pub(crate) fn delete(identity: &Identity, kind: &Kind, object: &Value) -> Result<()> {
-    let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    if kind.resource == "namespaces" && matches!(name, "default" | "kube-system" | "kube-public") {
-        return Err(ApiError::forbidden("", "namespaces", name, "this namespace may not be deleted"));
-    }
-    node_restriction::delete(identity, kind, object)
-}
-
-/// Gives back what a removed object held.
-pub(crate) fn deleted(core: &Core, kind: &Kind, object: &Value) {
-    if kind.is("", "Service") {
-        core.services.release(object);
-    }
-}
-
-/// Gives back what a changed object holds no more.
-pub(crate) fn changed(core: &Core, kind: &Kind, new: &Value, old: &Value) {
-    if kind.is("", "Service") {
-        core.services.changed(new, old);
-    }
-}
-
-/// Objects go into namespaces that exist and are not on their way out.
-async fn namespace_exists(core: &Core, kind: &Kind, object: &Value) -> Result<()> {
-    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
-    if !kind.namespaced || !kind.is_stored() {
-        return Ok(());
-    }
-    let namespaces = builtin::namespaces();
-    let stored = core.stored(namespaces, "", namespace).await?;
-    // The cache may lag behind the store by a moment, in which a namespace can begin to go.
-    let terminating = match core.caches.of(namespaces).get(&stored.key) {
-        Some(entry) if entry.revision == stored.mod_revision => {
-            entry.field("status.phase") == Some("Terminating")
+impl<'a> Request<'a> {
+    /// What a call does to the object that it names.
+    pub(crate) fn of(call: &'a Call, operation: Operation) -> Self {
+        Self {
+            core: &call.core,
+            identity: &call.identity,
+            kind: &call.kind,
+            part: call.part,
+            operation,
+            namespace: call.namespace(),
+            name: call.name(),
+            old: None,
         }
-        _ => core::read(namespaces, &stored)?["metadata"]["deletionTimestamp"].is_string(),
-    };
-    if !terminating {
-        return Ok(());
     }
-    let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
-    let error = ApiError::forbidden(&kind.group, &kind.resource, name, &why);
-    let message = format!("namespace {namespace} is being terminated");
-    Err(error.cause("NamespaceTerminating", &message, "metadata.namespace"))
+
+    /// Whether an object is created or changed.
+    fn writes(&self) -> bool {
+        matches!(self.operation, Operation::Create | Operation::Update)
+    }
+
+    /// Whether it is about an object of this kind, and not about a part of one.
+    fn is_whole(&self, group: &str, kind: &str) -> bool {
+        self.part.is_none() && self.kind.is(group, kind)
+    }
+}
+
+/// A plugin that may change what it admits.
+trait Mutating: Sync {
+    /// Whether the plugin has anything to say about this.
+    fn handles(&self, request: &Request<'_>) -> bool;
+
+    /// Completes or refuses the object; of a deletion and of a stream there is none.
+    fn admit<'a>(&'a self, request: &'a Request<'a>, object: &'a mut Value) -> BoxFuture<'a, Result<()>>;
+}
+
+/// A plugin that sees what will be stored.
+trait Validating: Sync {
+    /// Whether the plugin has anything to say about this.
+    fn handles(&self, request: &Request<'_>) -> bool;
+
+    /// Refuses the object.
+    fn validate<'a>(&'a self, request: &'a Request<'a>, object: &'a Value) -> BoxFuture<'a, Result<()>>;
+}
+
+/// The mutating phase, in upstream's order. The last two are no plugins there, but run at this place.
+const MUTATING: &[&dyn Mutating] = &[
+    &namespace_lifecycle::NamespaceLifecycle,
+    &service_account::ServiceAccount,
+    &node_restriction::NodeRestriction,
+    &taint_nodes_by_condition::TaintNodesByCondition,
+    &priority::Priority,
+    &default_toleration_seconds::DefaultTolerationSeconds,
+    &runtime_class::RuntimeClass,
+    &pod_topology_labels::PodTopologyLabels,
+    &certificate_requester::CertificateRequester,
+    &escalation::Escalation,
+];
+
+/// The validating phase, in upstream's order.
+const VALIDATING: &[&dyn Validating] = &[&priority::Priority];
+
+/// The mutating phase.
+pub(crate) async fn mutate(request: &Request<'_>, object: &mut Value) -> Result<()> {
+    for plugin in MUTATING.iter().filter(|plugin| plugin.handles(request)) {
+        plugin.admit(request, object).await?;
+    }
+    Ok(())
+}
+
+/// The validating phase.
+pub(crate) async fn validate(request: &Request<'_>, object: &Value) -> Result<()> {
+    for plugin in VALIDATING.iter().filter(|plugin| plugin.handles(request)) {
+        plugin.validate(request, object).await?;
+    }
+    Ok(())
+}
+
+/// Both phases, for what is not stored itself: a deletion, a stream, the body of a subresource.
+pub(crate) async fn admit(request: &Request<'_>, object: &mut Value) -> Result<()> {
+    mutate(request, object).await?;
+    validate(request, object).await
 }

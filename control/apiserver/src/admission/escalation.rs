@@ -4,9 +4,11 @@
 //! `bind` on the role it names (asked in the binding's namespace); else the writer's own rules must cover what is
 //! given.
 
+use futures::future::BoxFuture;
 use podwire_api::{Kind, builtin};
 use serde_json::Value;
 
+use super::{Mutating, Request};
 use crate::authz::rbac::GROUP;
 use crate::authz::rule::{self, Rule};
 use crate::authz::{self, Attributes};
@@ -15,21 +17,36 @@ use crate::identity::{Identity, MASTERS};
 use crate::request::ResourceInfo;
 use crate::status::{ApiError, Result};
 
+/// The check, which upstream makes in the storage of these kinds.
+pub(super) struct Escalation;
+
+impl Mutating for Escalation {
+    fn handles(&self, request: &Request<'_>) -> bool {
+        let guarded = ["Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"];
+        let (kind, whole) = (request.kind, request.part.is_none());
+        request.writes() && whole && guarded.iter().any(|guarded| kind.is(GROUP, guarded))
+    }
+
+    fn admit<'a>(&'a self, request: &'a Request<'a>, object: &'a mut Value) -> BoxFuture<'a, Result<()>> {
+        let Request { core, identity, kind, name, .. } = *request;
+        let grant = Grant { core, identity, kind, requested: name };
+        Box::pin(async move { grant.check(object, request.old).await })
+    }
+}
+
 /// One write of an object by somebody.
-pub(crate) struct Grant<'a> {
-    pub(crate) core: &'a Core,
-    pub(crate) identity: &'a Identity,
-    pub(crate) kind: &'a Kind,
+struct Grant<'a> {
+    core: &'a Core,
+    identity: &'a Identity,
+    kind: &'a Kind,
     /// The name in the URL; empty for a creation by POST.
-    pub(crate) requested: &'a str,
+    requested: &'a str,
 }
 
 impl Grant<'_> {
     /// Refuses a role or binding that gives more than its writer has. `old` is what it replaces.
-    pub(crate) async fn check(&self, new: &Value, old: Option<&Value>) -> Result<()> {
-        let checked =
-            matches!(&*self.kind.resource, "roles" | "clusterroles" | "rolebindings" | "clusterrolebindings");
-        if self.kind.group != GROUP || !checked || self.identity.is_in(MASTERS) {
+    async fn check(&self, new: &Value, old: Option<&Value>) -> Result<()> {
+        if self.identity.is_in(MASTERS) {
             return Ok(());
         }
         if old.is_some_and(|old| only_collectors_fields_differ(new, old)) {

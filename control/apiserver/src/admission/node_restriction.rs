@@ -5,13 +5,14 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use futures::future::BoxFuture;
 use podwire_api::{Kind, Part, builtin};
 use serde_json::{Map, Value};
 use x509_parser::prelude::FromDer;
 
+use super::{Mutating, Operation, Request};
 use crate::authz::{self, Attributes, references};
 use crate::core::Core;
-use crate::handler::update::Extent;
 use crate::identity::Identity;
 use crate::request::ResourceInfo;
 use crate::status::{ApiError, Result};
@@ -59,8 +60,38 @@ fn settled(kind: &Kind, name: &str, verdict: std::result::Result<(), String>) ->
 
 type Verdict = std::result::Result<(), String>;
 
+/// The plugin.
+pub(super) struct NodeRestriction;
+
+impl Mutating for NodeRestriction {
+    fn handles(&self, request: &Request<'_>) -> bool {
+        request.identity.is_node()
+    }
+
+    fn admit<'a>(&'a self, request: &'a Request<'a>, object: &'a mut Value) -> BoxFuture<'a, Result<()>> {
+        Box::pin(check(request, object))
+    }
+}
+
+async fn check(request: &Request<'_>, object: &Value) -> Result<()> {
+    let Request { core, identity, kind, name, namespace, .. } = *request;
+    match (request.operation, request.part, request.old) {
+        (Operation::Create, None, _) => create(core, identity, kind, object).await,
+        (Operation::Create, Some(Part::Binding), _) => bind(identity, kind, name),
+        (Operation::Create, Some(Part::Eviction), _) => {
+            evict(identity, kind, &core.object(kind, namespace, name).await?)
+        }
+        (Operation::Create, Some(Part::Token), _) => {
+            token(core, identity, kind, namespace, name, &object["spec"]).await
+        }
+        (Operation::Update, part, Some(old)) => update(identity, kind, part, object, old),
+        (Operation::Delete, _, Some(old)) => delete(identity, kind, old),
+        _ => Ok(()),
+    }
+}
+
 /// Admits a creation.
-pub(crate) async fn create(core: &Core, identity: &Identity, kind: &Kind, object: &Value) -> Result<()> {
+async fn create(core: &Core, identity: &Identity, kind: &Kind, object: &Value) -> Result<()> {
     let name = name_of(object);
     let Some(node) = asking(identity, kind, name)? else { return Ok(()) };
     let verdict = match (&*kind.group, &*kind.resource) {
@@ -82,25 +113,17 @@ pub(crate) async fn create(core: &Core, identity: &Identity, kind: &Kind, object
 }
 
 /// Admits a change.
-pub(crate) fn update(
-    identity: &Identity,
-    kind: &Kind,
-    extent: Extent,
-    new: &Value,
-    old: &Value,
-) -> Result<()> {
+fn update(identity: &Identity, kind: &Kind, part: Option<Part>, new: &Value, old: &Value) -> Result<()> {
     let name = name_of(old);
     let Some(node) = asking(identity, kind, name)? else { return Ok(()) };
-    let verdict = match (&*kind.group, &*kind.resource, extent) {
-        // Evictions and bindings: admitted by themselves.
-        (_, _, Extent::Server) => Ok(()),
-        ("", "pods", Extent::Part(Part::Status)) => pod_status(node, new, old),
-        ("", "pods", Extent::Main) => Err(format!(
+    let verdict = match (&*kind.group, &*kind.resource, part) {
+        ("", "pods", Some(Part::Status)) => pod_status(node, new, old),
+        ("", "pods", None) => Err(format!(
             "unexpected operation \"UPDATE\", node \"{node}\" can only create and delete mirror pods"
         )),
-        ("", "pods", extent) => Err(unexpected_part(extent.subresource())),
+        ("", "pods", Some(part)) => Err(unexpected_part(part.as_str())),
         ("", "nodes", _) => own_node(node, name).and_then(|()| changed_node(node, new, old)),
-        ("", "persistentvolumeclaims", Extent::Part(Part::Status)) => claim_status(node, new, old),
+        ("", "persistentvolumeclaims", Some(Part::Status)) => claim_status(node, new, old),
         ("", "persistentvolumeclaims", _) => Err("may only update PVC status".into()),
         ("coordination.k8s.io", "leases", _) => lease(node, old),
         ("storage.k8s.io", "csinodes", _) => csi_node(node, name),
@@ -110,7 +133,7 @@ pub(crate) fn update(
 }
 
 /// Admits a deletion.
-pub(crate) fn delete(identity: &Identity, kind: &Kind, object: &Value) -> Result<()> {
+fn delete(identity: &Identity, kind: &Kind, object: &Value) -> Result<()> {
     let name = name_of(object);
     let Some(node) = asking(identity, kind, name)? else { return Ok(()) };
     let verdict = match (&*kind.group, &*kind.resource) {
@@ -128,7 +151,7 @@ pub(crate) fn delete(identity: &Identity, kind: &Kind, object: &Value) -> Result
 }
 
 /// Admits an eviction of a pod.
-pub(crate) fn evict(identity: &Identity, kind: &Kind, pod: &Value) -> Result<()> {
+fn evict(identity: &Identity, kind: &Kind, pod: &Value) -> Result<()> {
     let Some(node) = asking(identity, kind, name_of(pod))? else { return Ok(()) };
     let own = text(&pod["spec"]["nodeName"]) == node;
     let why = || format!("node {node} can only evict pods with spec.nodeName set to itself");
@@ -136,7 +159,7 @@ pub(crate) fn evict(identity: &Identity, kind: &Kind, pod: &Value) -> Result<()>
 }
 
 /// Admits the binding of a pod, which is no node's business.
-pub(crate) fn bind(identity: &Identity, kind: &Kind, name: &str) -> Result<()> {
+fn bind(identity: &Identity, kind: &Kind, name: &str) -> Result<()> {
     match asking(identity, kind, name)? {
         Some(_) => settled(kind, name, Err(unexpected_part("binding"))),
         None => Ok(()),
@@ -358,7 +381,7 @@ fn signing_request(node: &str, object: &Value) -> Verdict {
 }
 
 /// Admits a request for a token: only for a pod that runs on the node, and what that pod asks for.
-pub(crate) async fn token(
+async fn token(
     core: &Core,
     identity: &Identity,
     kind: &Kind,

@@ -10,10 +10,11 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use podwire_api::builtin;
 use podwire_api::validate::{Cause, FieldError};
+use podwire_api::{Kind, builtin};
 use serde_json::{Value, json};
 
+use super::Request;
 use crate::cache::Scope;
 use crate::core::Core;
 use crate::handler::create;
@@ -53,6 +54,32 @@ impl Grants {
     fn remove(&mut self, other: &Grants) {
         self.addresses.retain(|address| !other.addresses.contains(address));
         self.ports.retain(|port| !other.ports.contains(port));
+    }
+}
+
+/// Gives a service that is created or changed what it lacks.
+pub(crate) fn hold<'a>(core: &'a Core, request: &Request<'_>, object: &mut Value) -> Result<Held<'a>> {
+    let services = &core.services;
+    if !request.is_whole("", "Service") {
+        return Ok(services.nothing());
+    }
+    match request.old {
+        Some(old) => services.reassign(core, object, old),
+        None => services.assign(core, object),
+    }
+}
+
+/// Gives back what a removed object held.
+pub(crate) fn deleted(core: &Core, kind: &Kind, object: &Value) {
+    if kind.is("", "Service") {
+        core.services.release(object);
+    }
+}
+
+/// Gives back what a changed object holds no more.
+pub(crate) fn changed(core: &Core, kind: &Kind, new: &Value, old: &Value) {
+    if kind.is("", "Service") {
+        core.services.changed(new, old);
     }
 }
 
@@ -119,12 +146,12 @@ impl Allocator {
     }
 
     /// Nothing yet.
-    pub(crate) fn nothing(&self) -> Held<'_> {
+    fn nothing(&self) -> Held<'_> {
         Held { allocator: self, grants: Grants::default() }
     }
 
     /// Gives a new service its address and its ports.
-    pub(crate) fn assign(&self, core: &Core, service: &mut Value) -> Result<Held<'_>> {
+    fn assign(&self, core: &Core, service: &mut Value) -> Result<Held<'_>> {
         let mut held = self.nothing();
         if service["spec"]["type"] != "ExternalName" {
             self.assign_address(core, service, &mut held)?;
@@ -134,7 +161,7 @@ impl Allocator {
     }
 
     /// Keeps over an update what the service has, and gives it what it lacks now.
-    pub(crate) fn reassign(&self, core: &Core, new: &mut Value, old: &Value) -> Result<Held<'_>> {
+    fn reassign(&self, core: &Core, new: &mut Value, old: &Value) -> Result<Held<'_>> {
         let mut held = self.nothing();
         change::carry_over(new, old);
         change::drop_what_the_type_forbids(new, old);
@@ -286,12 +313,12 @@ impl Allocator {
     }
 
     /// Takes back what a removed service held.
-    pub(crate) fn release(&self, service: &Value) {
+    fn release(&self, service: &Value) {
         self.give_back(&Grants::of(service));
     }
 
     /// Takes back what a changed service holds no more.
-    pub(crate) fn changed(&self, new: &Value, old: &Value) {
+    fn changed(&self, new: &Value, old: &Value) {
         let mut gone = Grants::of(old);
         gone.remove(&Grants::of(new));
         self.give_back(&gone);

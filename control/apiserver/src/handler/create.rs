@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::options::WriteOptions;
 use super::{Call, decode, render};
-use crate::admission::{self, escalation::Grant};
+use crate::admission::{self, Operation, Request, service};
 use crate::arrows;
 use crate::body::Response;
 use crate::codec;
@@ -98,8 +98,19 @@ impl Insert<'_> {
         // Fields that admission adds belong to nobody, so the books are kept before it.
         self.track(&mut object);
         let generated = name_it(&mut object);
-        let held = admission::create(self.core, self.identity, kind, &mut object).await?;
-        self.check_grant(&object).await?;
+        let (namespace, named) = self.place(&object);
+        let request = Request {
+            core: self.core,
+            identity: self.identity,
+            kind,
+            part: None,
+            operation: Operation::Create,
+            namespace: &namespace,
+            name: &named,
+            old: None,
+        };
+        admission::mutate(&request, &mut object).await?;
+        let held = service::hold(self.core, &request, &mut object)?;
         fill_metadata(&mut object);
         kind.strategy.complete(&mut object);
         strategy::prepare_create(kind, &mut object);
@@ -108,17 +119,17 @@ impl Insert<'_> {
         if !errors.is_empty() {
             return Err(ApiError::invalid(kind, &name, &errors));
         }
+        admission::validate(&request, &object).await?;
         let inserted = self.store(object, generated).await;
         held.settle(&inserted, |inserted| matches!(inserted, Inserted::Stored(_)));
         inserted
     }
 
-    async fn check_grant(&self, object: &Value) -> Result<()> {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        // Only applying names the object in its URL.
-        let requested = if self.operation == apply::Operation::Apply { name } else { "" };
-        let grant = Grant { core: self.core, identity: self.identity, kind: self.kind, requested };
-        grant.check(object, None).await
+    /// Where the object goes, and the name in the URL: only applying names the object there.
+    fn place(&self, object: &Value) -> (String, String) {
+        let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
+        let applied = self.operation == apply::Operation::Apply;
+        (text("namespace"), if applied { text("name") } else { String::new() })
     }
 
     fn track(&self, object: &mut Value) {

@@ -12,7 +12,7 @@ use super::create::{encode, timestamp};
 use super::options::DeleteOptions;
 use super::update::{self, Changed, bump_generation};
 use super::{Call, list, render};
-use crate::admission;
+use crate::admission::{self, Operation, Request, service};
 use crate::arrows;
 use crate::body::Response;
 use crate::cache::Entry;
@@ -131,7 +131,7 @@ impl Deletion<'_> {
         for _ in 0..ATTEMPTS {
             let object = core::read(self.kind, &stored)?;
             self.check(options, &object)?;
-            admission::delete(self.identity, self.kind, &object)?;
+            self.admit(&object).await?;
             let outcome = match plan(self.kind, object, options, jiff::Timestamp::now()) {
                 Step::Pending => return Ok(Removed::Later(stored)),
                 Step::Mark(object) if options.dry_run => return Ok(Removed::Gone(object)),
@@ -147,7 +147,7 @@ impl Deletion<'_> {
                     let guard = Guard::ModRevision(stored.mod_revision);
                     match arrows::commit(self.core, self.kind, &stored.key, guard, Op::Delete).await? {
                         Outcome::Committed { .. } => {
-                            admission::deleted(self.core, self.kind, &object);
+                            service::deleted(self.core, self.kind, &object);
                             return Ok(Removed::Gone(object));
                         }
                         Outcome::Conflict { current } => current,
@@ -157,6 +157,20 @@ impl Deletion<'_> {
             stored = outcome.ok_or_else(|| ApiError::not_found(self.kind, self.name))?;
         }
         Err(ApiError::modified(self.kind, self.name))
+    }
+
+    async fn admit(&self, object: &Value) -> Result<()> {
+        let request = Request {
+            core: self.core,
+            identity: self.identity,
+            kind: self.kind,
+            part: None,
+            operation: Operation::Delete,
+            namespace: self.namespace,
+            name: self.name,
+            old: Some(object),
+        };
+        admission::admit(&request, &mut Value::Null).await
     }
 
     fn check(&self, options: &DeleteOptions, object: &Value) -> Result<()> {

@@ -11,7 +11,7 @@ use super::delete::Deletion;
 use super::options::{DeleteOptions, WriteOptions};
 use super::update::{Change, Extent};
 use super::{Call, decode};
-use crate::admission::{self, node_restriction};
+use crate::admission::{self, Operation, Request};
 use crate::body::{self, Response};
 use crate::cache::Scope;
 use crate::core;
@@ -26,22 +26,18 @@ fn created() -> Response {
 /// Binds a pod to the node the body names.
 pub(crate) async fn bind(call: &mut Call) -> Result<Response> {
     let options = WriteOptions::read(call, "CreateOptions")?;
-    node_restriction::bind(&call.identity, &call.kind, call.name())?;
     let bytes = call.bytes().await?;
     let kind = builtin::bindings();
-    let binding = decode::object(call, kind, &bytes, options.validation)?;
+    let mut binding = decode::object(call, kind, &bytes, options.validation)?;
     if binding["metadata"]["name"] != call.name() {
         return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
     }
+    admission::admit(&Request::of(call, Operation::Create), &mut binding).await?;
     let errors = validate::binding(&binding);
     if !errors.is_empty() {
         return Err(ApiError::invalid(kind, call.name(), &errors));
     }
     let node = binding["target"]["name"].as_str().unwrap_or_default();
-    let mut labels = binding["metadata"]["labels"].as_object().cloned().unwrap_or_default();
-    if binding["target"]["kind"] == "Node" {
-        labels.extend(admission::pods::topology(&call.core, node));
-    }
     let uid = binding["metadata"]["uid"].as_str().unwrap_or_default();
     let mut change = Change::of(call, &options, Extent::Server, true);
     change.untracked = true;
@@ -54,9 +50,7 @@ pub(crate) async fn bind(call: &mut Call) -> Result<Response> {
                 let why = super::update::precondition("UID", uid, found, &key);
                 return Err(ApiError::conflict(change.kind, change.name, &why));
             }
-            let mut pod = bound(pod, &binding, node).map_err(|why| refuse(&why))?;
-            admission::pods::label(&mut pod, labels.clone());
-            Ok(pod)
+            bound(pod, &binding, node).map_err(|why| refuse(&why))
         })
         .await?;
     Ok(created())
@@ -76,8 +70,10 @@ fn bound(pod: &Value, binding: &Value, node: &str) -> Result<Value, String> {
     }
     let mut pod = pod.clone();
     pod["spec"]["nodeName"] = node.into();
-    for (key, value) in binding["metadata"]["annotations"].as_object().into_iter().flatten() {
-        pod["metadata"]["annotations"][key] = value.clone();
+    for part in ["annotations", "labels"] {
+        for (key, value) in binding["metadata"][part].as_object().into_iter().flatten() {
+            pod["metadata"][part][key] = value.clone();
+        }
     }
     let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
     conditions.retain(|condition| condition["type"] != "PodScheduled");
@@ -108,7 +104,7 @@ fn disrupted(pod: &Value) -> Value {
 /// Deletes a pod unless a disruption budget forbids it now.
 pub(crate) async fn evict(call: &mut Call) -> Result<Response> {
     let bytes = call.bytes().await?;
-    let eviction = decode::loose(call, &bytes)?;
+    let mut eviction = decode::loose(call, &bytes)?;
     let given = eviction["metadata"]["name"].as_str().unwrap_or_default();
     if !given.is_empty() && given != call.name() {
         return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
@@ -117,7 +113,7 @@ pub(crate) async fn evict(call: &mut Call) -> Result<Response> {
     let mut delete = DeleteOptions::from_value(&eviction["deleteOptions"]);
     delete.dry_run |= options.dry_run;
     let pod = call.core.object(&call.kind, call.namespace(), call.name()).await?;
-    node_restriction::evict(&call.identity, &call.kind, &pod)?;
+    admission::admit(&Request::of(call, Operation::Create), &mut eviction).await?;
     let running = pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null();
     if running {
         check_budgets(call, &pod)?;

@@ -17,6 +17,7 @@ use tokio_rustls::TlsConnector;
 use tokio_util::task::TaskTracker;
 
 use super::{Call, websocket};
+use crate::admission::{self, Operation};
 use crate::authz::{self, Attributes};
 use crate::body::{self, Body, Response};
 use crate::limits::Wire;
@@ -104,6 +105,7 @@ pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
     if !log {
         // To open a stream is to do something in the pod, whichever method carries it.
         authz::check(&call.core, &call.identity, &Attributes::resource("create", &call.target))?;
+        admission::admit(&admission::Request::of(call, Operation::Connect), &mut Value::Null).await?;
     }
     let pod = call.core.object(&call.kind, call.namespace(), call.name()).await?;
     let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::create::{new_uid, timestamp};
 use super::{Call, decode};
-use crate::admission::node_restriction;
+use crate::admission::{self, Operation, Request};
 use crate::body::{self, Response};
 use crate::status::{ApiError, Result};
 
@@ -25,15 +25,7 @@ pub(crate) async fn request(call: &mut Call) -> Result<Response> {
         request["spec"] = json!({});
     }
     check_place(call, &request["metadata"])?;
-    node_restriction::token(
-        &call.core,
-        &call.identity,
-        &call.kind.clone(),
-        call.namespace(),
-        call.name(),
-        &request["spec"],
-    )
-    .await?;
+    admission::admit(&Request::of(call, Operation::Create), &mut request).await?;
     let account = call.core.object(&call.kind, call.namespace(), call.name()).await?;
     check_account(call, &request["metadata"], &account["metadata"]["uid"])?;
     let wanted = request["spec"]["expirationSeconds"].as_i64().unwrap_or(HOUR);

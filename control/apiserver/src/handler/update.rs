@@ -12,7 +12,8 @@ use serde_json::Value;
 use super::create::{self, Insert, Inserted, encode};
 use super::options::WriteOptions;
 use super::{Call, decode, render};
-use crate::admission::{self, escalation::Grant, service::Held};
+use crate::admission::service::{self, Held};
+use crate::admission::{self, Operation, Request};
 use crate::arrows;
 use crate::authz;
 use crate::body::Response;
@@ -244,6 +245,10 @@ impl<'a> Change<'a> {
         if !self.untracked && self.extent != Extent::Part(Part::Finalize) {
             self.track(&mut new, old);
         }
+        let request = self.request(old);
+        if self.extent != Extent::Server {
+            admission::mutate(&request, &mut new).await?;
+        }
         match self.extent {
             Extent::Main | Extent::Part(Part::Scale) => strategy::prepare_update(kind, &mut new, old),
             Extent::Part(Part::Status) => strategy::prepare_status_update(kind, &mut new, old),
@@ -251,11 +256,7 @@ impl<'a> Change<'a> {
             Extent::Server => {}
         }
         kind.strategy.finish_update(self.extent.part(), &mut new, old, &create::now());
-        if self.extent == Extent::Main {
-            let grant = Grant { core: self.core, identity: self.identity, kind, requested: self.name };
-            grant.check(&new, Some(old)).await?;
-        }
-        let held = admission::update(self.core, self.identity, kind, self.extent, &mut new, old).await?;
+        let held = service::hold(self.core, &request, &mut new)?;
         let errors = match self.extent {
             Extent::Main | Extent::Part(Part::Scale) => validate::update(kind, &new, old),
             Extent::Part(part) => validate::update_part(kind, part, &new, old),
@@ -264,7 +265,26 @@ impl<'a> Change<'a> {
         if !errors.is_empty() {
             return Err(ApiError::invalid(kind, self.name, &errors));
         }
+        if self.extent != Extent::Server {
+            admission::validate(&request, &new).await?;
+        }
         Ok((new, held))
+    }
+
+    fn request<'r>(&self, old: &'r Value) -> Request<'r>
+    where
+        'a: 'r,
+    {
+        Request {
+            core: self.core,
+            identity: self.identity,
+            kind: self.kind,
+            part: self.extent.part(),
+            operation: Operation::Update,
+            namespace: self.namespace,
+            name: self.name,
+            old: Some(old),
+        }
     }
 
     fn track(&self, new: &mut Value, old: &Value) {
@@ -301,7 +321,7 @@ impl<'a> Change<'a> {
             let guard = Guard::ModRevision(stored.mod_revision);
             return Ok(match arrows::commit(self.core, self.kind, &stored.key, guard, Op::Delete).await? {
                 Outcome::Committed { .. } => {
-                    admission::deleted(self.core, self.kind, &new);
+                    service::deleted(self.core, self.kind, &new);
                     Ok(Changed::Object(new))
                 }
                 Outcome::Conflict { current } => Err(current),
@@ -320,7 +340,7 @@ impl<'a> Change<'a> {
         }
         let written = put(self.core, self.kind, stored, value).await?;
         if written.is_ok() {
-            admission::changed(self.core, self.kind, &new, old);
+            service::changed(self.core, self.kind, &new, old);
         }
         Ok(written)
     }
