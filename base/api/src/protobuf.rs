@@ -149,16 +149,51 @@ pub fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A list in its envelope, from its `metadata` and already encoded bare items.
-pub fn encode_list<'a>(kind: &Kind, metadata: &Value, items: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+/// What comes before the items of a list in its envelope; `items` is the sum of their [`list_item_len`].
+pub fn list_head(kind: &Kind, metadata: &Value, items: usize) -> Vec<u8> {
     let schema =
         strict::message("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta").expect("the table has ListMeta");
-    let mut raw = Vec::new();
-    wire::bytes(1, &encode_message(schema, metadata), &mut raw);
-    for item in items {
-        wire::bytes(2, item, &mut raw);
-    }
-    envelope(&kind.api_version(), &kind.list_kind, &raw)
+    let mut meta = Vec::new();
+    wire::bytes(1, kind.api_version().as_bytes(), &mut meta);
+    wire::bytes(2, kind.list_kind.as_bytes(), &mut meta);
+    let mut first = Vec::new();
+    wire::bytes(1, &encode_message(schema, metadata), &mut first);
+    let mut out = MAGIC.to_vec();
+    wire::bytes(1, &meta, &mut out);
+    wire::head(2, first.len() + items, &mut out);
+    out.extend_from_slice(&first);
+    out
+}
+
+/// What an item of a list takes, given the length of its bare message.
+pub fn list_item_len(message: usize) -> usize {
+    let mut head = Vec::with_capacity(16);
+    wire::head(2, message, &mut head);
+    head.len() + message
+}
+
+/// Adds an item, given as its bare message, to a list.
+pub fn list_item(message: &[u8], out: &mut Vec<u8>) {
+    wire::bytes(2, message, out);
+}
+
+/// What comes behind the items of a list.
+pub fn list_tail(out: &mut Vec<u8>) {
+    wire::bytes(3, b"", out);
+    wire::bytes(4, b"", out);
+}
+
+/// A list in its envelope, from its `metadata` and already encoded bare items.
+pub fn encode_list<'a>(
+    kind: &Kind,
+    metadata: &Value,
+    items: impl Iterator<Item = &'a [u8]> + Clone,
+) -> Vec<u8> {
+    let total = items.clone().map(|item| list_item_len(item.len())).sum();
+    let mut out = list_head(kind, metadata, total);
+    items.for_each(|item| list_item(item, &mut out));
+    list_tail(&mut out);
+    out
 }
 
 /// A `Status` in its envelope.

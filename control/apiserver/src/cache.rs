@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use entry::{ChangeKind, Entry, Told};
-pub(crate) use entry::{json_frame, partial_frame};
+pub(crate) use entry::{binary_frame, json_frame, partial_frame};
 pub(crate) use resource::{ResourceCache, Scope};
 
 use crate::status::{ApiError, Result};

@@ -61,8 +61,11 @@ impl Call {
         let collection = matches!(self.verb, Verb::List | Verb::Watch);
         // A review is stored nowhere and has no columns.
         let is_review = !self.kind.is_stored();
+        // A structural schema has no protobuf numbers.
+        let is_structural = self.kind.schema.is_structural();
         negotiate::choose(&self.parts.headers, self.query.get("pretty"), collection, |encoding, shape| {
-            shape == Shape::Object || (encoding != Encoding::Protobuf && !is_review)
+            let binary = encoding == Encoding::Protobuf;
+            !(binary && is_structural) && (shape == Shape::Object || (!binary && !is_review))
         })
     }
 

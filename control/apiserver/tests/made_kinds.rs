@@ -4,6 +4,7 @@
 #[path = "support/server.rs"]
 mod server;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -177,6 +178,12 @@ async fn every_verb_works_on_a_kind_that_was_made_at_run_time() {
     let table = table.await;
     assert_eq!(table.body["columnDefinitions"][0]["name"], "Name", "{}", table.text);
     assert_eq!(table.body["rows"][0]["cells"][0], "a");
+    let both = [("accept", "application/vnd.kubernetes.protobuf,application/json")];
+    let plain = send(&server.admin, "GET", &path, &both, "").await;
+    assert_eq!((plain.code, plain.headers["content-type"].to_str().unwrap()), (200, "application/json"));
+    let only =
+        send(&server.admin, "GET", &path, &[("accept", "application/vnd.kubernetes.protobuf")], "").await;
+    assert_eq!(only.code, 406, "{}", only.text);
     let gone = server.delete(&path, &Value::Null).await;
     assert_eq!(gone.code, 200, "{}", gone.text);
     assert_eq!(server.get(&path).await.code, 404);
@@ -246,36 +253,51 @@ async fn a_made_kind_is_selected_and_read_page_by_page() {
     server.stop().await;
 }
 
-/// The next event of a watch.
-async fn event(body: &mut (impl http_body::Body<Data = bytes::Bytes> + Unpin)) -> Option<Value> {
-    let frame = tokio::time::timeout(Duration::from_secs(10), body.frame()).await.expect("an event");
-    let data = frame?.ok()?.into_data().ok()?;
-    Some(serde_json::from_slice(&data).unwrap())
+/// A watch and what it has said that nobody has read yet.
+struct Watch {
+    body: podwire_apiserver::Body,
+    lines: VecDeque<Value>,
+}
+
+impl Watch {
+    async fn open(server: &Server, query: &str) -> Watch {
+        let path = format!("{WIDGETS}?watch=true&{query}");
+        let body = server::raw(&server.admin, "GET", &path, &[], "").await.into_body();
+        Watch { body, lines: VecDeque::new() }
+    }
+
+    /// The next event; none when the watch has ended.
+    async fn next(&mut self) -> Option<Value> {
+        if self.lines.is_empty() {
+            let frame = tokio::time::timeout(Duration::from_secs(10), self.body.frame()).await;
+            let data = frame.expect("an event or the end")?.ok()?.into_data().ok()?;
+            self.lines =
+                serde_json::Deserializer::from_slice(&data).into_iter().map(Result::unwrap).collect();
+        }
+        self.lines.pop_front()
+    }
 }
 
 #[tokio::test]
 async fn a_made_kind_is_watched_until_it_is_withdrawn() {
     let server = with_widgets().await;
     server.post(WIDGETS, &widget("a", "red")).await;
-    let watch = async |query: &str| {
-        let path = format!("{WIDGETS}?watch=true&{query}");
-        server::raw(&server.admin, "GET", &path, &[], "").await.into_body()
-    };
-    let (mut all, mut red) = (watch("").await, watch("fieldSelector=spec.color%3Dred").await);
-    for body in [&mut all, &mut red] {
-        let first = event(body).await.unwrap();
+    let mut all = Watch::open(&server, "").await;
+    let mut red = Watch::open(&server, "fieldSelector=spec.color%3Dred").await;
+    for watch in [&mut all, &mut red] {
+        let first = watch.next().await.unwrap();
         assert_eq!((&first["type"], &first["object"]["metadata"]["name"]), (&json!("ADDED"), &json!("a")));
     }
     server.post(WIDGETS, &widget("b", "blue")).await;
     server.patch(&format!("{WIDGETS}/a"), MERGE, &json!({"spec": {"color": "blue"}})).await;
-    assert_eq!(event(&mut all).await.unwrap()["object"]["metadata"]["name"], "b");
-    assert_eq!(event(&mut all).await.unwrap()["type"], "MODIFIED");
-    let left = event(&mut red).await.unwrap();
+    assert_eq!(all.next().await.unwrap()["object"]["metadata"]["name"], "b");
+    assert_eq!(all.next().await.unwrap()["type"], "MODIFIED");
+    let left = red.next().await.unwrap();
     assert_eq!((&left["type"], &left["object"]["spec"]["color"]), (&json!("DELETED"), &json!("red")));
 
     server.admin.withdraw_kind(&widgets());
-    assert_eq!(event(&mut all).await, None, "watches end with their kind");
-    assert_eq!(event(&mut red).await, None);
+    assert_eq!(all.next().await, None, "watches end with their kind");
+    assert_eq!(red.next().await, None);
     assert_eq!(server.get(WIDGETS).await.code, 404);
     server.admin.serve_kind(widgets()).await.unwrap();
     assert_eq!(names(&server.get(WIDGETS).await.body), ["a", "b"], "what is stored is there again");

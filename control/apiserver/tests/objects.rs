@@ -382,6 +382,26 @@ async fn protobuf_bodies_are_read_and_written() {
     server.stop().await;
 }
 
+/// A list in protobuf has the objects of the JSON one, as often as it is asked for, however long it is.
+#[tokio::test]
+async fn a_list_in_protobuf_is_the_list_in_json() {
+    let server = start().await;
+    for number in 0..30 {
+        let data = json!({"text": "x".repeat(5000)});
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("m{number}")}, "data": data});
+        assert_eq!(server.post(MAPS, &object).await.code, 201);
+    }
+    for path in [format!("{MAPS}?fieldSelector=metadata.name%3Dm7"), MAPS.to_owned(), MAPS.to_owned()] {
+        let media = [("accept", "application/vnd.kubernetes.protobuf")];
+        let response = server::raw(&server.admin, "GET", &path, &media, "").await;
+        assert_eq!(response.status().as_u16(), 200);
+        let bytes = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
+        let read = podwire_api::protobuf::decode_any(&bytes).unwrap();
+        assert_eq!(read, server.get(&path).await.body, "{path}");
+    }
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn a_resize_changes_the_resources_of_a_pod_and_nothing_else() {
     let server = start().await;

@@ -16,9 +16,14 @@ pub(crate) fn number(field: u32, value: u64, out: &mut Vec<u8>) {
 }
 
 pub(crate) fn bytes(field: u32, value: &[u8], out: &mut Vec<u8>) {
-    varint(u64::from(field) << 3 | 2, out);
-    varint(value.len() as u64, out);
+    head(field, value.len(), out);
     out.extend_from_slice(value);
+}
+
+/// What comes before so many bytes of a field.
+pub(crate) fn head(field: u32, length: usize, out: &mut Vec<u8>) {
+    varint(u64::from(field) << 3 | 2, out);
+    varint(length as u64, out);
 }
 
 pub(crate) fn double(field: u32, value: f64, out: &mut Vec<u8>) {

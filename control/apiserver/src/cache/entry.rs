@@ -24,6 +24,8 @@ pub(crate) struct Entry {
     kind: Arc<Kind>,
     /// The values of the selectable fields in their order, the UID, then keys and values of the labels.
     words: Words,
+    /// The object in protobuf, once somebody has read it that way.
+    binary: OnceLock<Bytes>,
 }
 
 impl Entry {
@@ -45,6 +47,7 @@ impl Entry {
             tail,
             kind: kind.clone(),
             words,
+            binary: OnceLock::new(),
         }))
     }
 
@@ -83,6 +86,11 @@ impl Entry {
             tracing::error!(key = %self.key, %error, "a cached object is not readable");
             Value::Null
         })
+    }
+
+    /// The object as a bare message in protobuf, encoded once for all who read it that way.
+    pub(crate) fn binary(&self, kind: &Kind) -> Bytes {
+        self.binary.get_or_init(|| protobuf::encode_message(&kind.schema, &self.decode(kind)).into()).clone()
     }
 
     /// The length of its JSON, for estimates.
@@ -200,12 +208,20 @@ impl Told {
     pub(crate) fn binary_frame(&self, kind: &Kind, seen: ChangeKind) -> Bytes {
         let encode = || {
             let (entry, revision) = self.change.shown(seen);
+            if let Some(known) = entry.binary.get().filter(|_| revision == entry.revision) {
+                return binary_frame(kind, seen.as_str(), known);
+            }
             let mut object = entry.decode(kind);
             object["metadata"]["resourceVersion"] = revision.to_string().into();
-            protobuf::watch_event(seen.as_str(), &protobuf::encode(kind, &object)).into()
+            binary_frame(kind, seen.as_str(), &protobuf::encode_message(&kind.schema, &object))
         };
         self.binary[seen as usize].get_or_init(encode).clone()
     }
+}
+
+/// One event of a watch in protobuf, from the bare message of its object.
+pub(crate) fn binary_frame(kind: &Kind, event: &str, message: &[u8]) -> Bytes {
+    protobuf::watch_event(event, &protobuf::envelope(&kind.api_version(), &kind.kind, message)).into()
 }
 
 /// One line of a JSON watch stream.

@@ -236,13 +236,8 @@ fn render_list(call: &Call, rep: Representation, listed: Listed) -> Result<Respo
             Ok(respond_pieces(StatusCode::OK, "application/json", pieces))
         }
         (Shape::Object, Encoding::Protobuf) => {
-            let items: Vec<Vec<u8>> = listed
-                .entries
-                .iter()
-                .map(|e| protobuf::encode_message(&kind.schema, &decoded(kind, e)))
-                .collect();
-            let bytes = protobuf::encode_list(kind, &metadata, items.iter().map(Vec::as_slice));
-            Ok(respond(StatusCode::OK, PROTOBUF, bytes))
+            let pieces = binary_list(kind, &metadata, &listed);
+            Ok(respond_pieces(StatusCode::OK, PROTOBUF, pieces))
         }
         (shape, _) => {
             let value = shaped_list(call, shape, metadata, &listed);
@@ -286,6 +281,36 @@ fn plain_list(kind: &Kind, metadata: &Value, listed: Listed) -> impl Iterator<It
         }
         out.extend_from_slice(b"]}\n");
         Some(out.freeze())
+    })
+}
+
+/// A list in protobuf, in pieces like the one above; what is not encoded yet is encoded before the first of them,
+/// because the list begins with its length.
+fn binary_list(kind: &Kind, metadata: &Value, listed: &Listed) -> impl Iterator<Item = Bytes> + Send + use<> {
+    let message = |entry: &Arc<Entry>| match kind.strategy.is_converted() {
+        true => protobuf::encode_message(&kind.schema, &decoded(kind, entry)).into(),
+        false => entry.binary(kind),
+    };
+    let items: Vec<Bytes> = listed.entries.iter().map(message).collect();
+    let total = items.iter().map(|item| protobuf::list_item_len(item.len())).sum();
+    let mut head = Some(protobuf::list_head(kind, metadata, total));
+    let mut items = items.into_iter().peekable();
+    std::iter::from_fn(move || {
+        let mut out = match head.take() {
+            Some(head) => head,
+            None => {
+                items.peek()?;
+                Vec::with_capacity(PIECE + 4096)
+            }
+        };
+        while let Some(item) = items.next() {
+            protobuf::list_item(&item, &mut out);
+            if out.len() >= PIECE && items.peek().is_some() {
+                return Some(out.into());
+            }
+        }
+        protobuf::list_tail(&mut out);
+        Some(out.into())
     })
 }
 

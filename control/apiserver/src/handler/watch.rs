@@ -20,7 +20,7 @@ use super::list::{self, Selection};
 use super::{Call, page, render};
 use crate::arrows;
 use crate::body::Response;
-use crate::cache::{ChangeKind, Entry, ResourceCache, Told, json_frame, partial_frame};
+use crate::cache::{ChangeKind, Entry, ResourceCache, Told, binary_frame, json_frame, partial_frame};
 use crate::core::Core;
 use crate::negotiate::{Encoding, Representation, Shape};
 use crate::status::{ApiError, Result};
@@ -262,6 +262,9 @@ impl Watcher {
                     return json_frame(kind, seen.as_str(), revision, &entry.tail);
                 }
                 (Shape::Object, Encoding::Protobuf, Some(change)) => return change.binary_frame(kind, seen),
+                (Shape::Object, Encoding::Protobuf, None) => {
+                    return binary_frame(kind, seen.as_str(), &entry.binary(kind));
+                }
                 (Shape::Partial, Encoding::Json, _) => {
                     return partial_frame(seen.as_str(), revision, &entry.tail);
                 }
