@@ -30,6 +30,10 @@ pub fn create(kind: &Kind, object: &Value) -> Vec<FieldError> {
     }
     kind.strategy.validate(kind, object, &mut errors);
     kind.strategy.validate_create(object, &mut errors);
+    if !kind.strategy.has_common_metadata() && errors.is_empty() {
+        // Even a kind that has rules of its own for that keeps what no key could be made from away.
+        meta::create(kind, object, &mut errors);
+    }
     errors.done()
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{Facts, Strategy};
 use crate::table::{self, Column};
 use crate::validate::{self, Errors};
-use crate::{Kind, convert, fields};
+use crate::{Kind, convert, fields, syntax};
 
 const FACTS: Facts = Facts { creates_on_update: true, ttl: Some(Duration::from_secs(3600)), ..Facts::PLAIN };
 
@@ -19,6 +19,10 @@ pub(crate) struct LegacyEvents;
 impl Strategy for LegacyEvents {
     fn facts(&self) -> Facts {
         FACTS
+    }
+
+    fn name_complaints(&self, name: &str) -> Vec<String> {
+        syntax::path_segment(name)
     }
 
     fn has_common_metadata(&self) -> bool {

@@ -178,6 +178,11 @@ const MOST_BYTES: usize = 1 << 20;
 pub struct Errors(Vec<FieldError>, usize);
 
 impl Errors {
+    /// Whether there is nothing to complain about.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn done(self) -> Vec<FieldError> {
         self.0
     }

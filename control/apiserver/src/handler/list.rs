@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::page::{Page, encode_token};
 use super::{Call, render};
-use crate::body::{Response, respond, respond_pieces};
+use crate::body::{Response, respond_pieces};
 use crate::cache::{Entry, Scope};
 use crate::codec;
 use crate::core;
