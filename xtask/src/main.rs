@@ -14,6 +14,7 @@ mod build;
 mod demo;
 mod fuzz;
 mod gen_kinds;
+#[cfg(feature = "proto")]
 mod gen_proto;
 mod lanes;
 mod matrix;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().map(PathBuf::from).unwrap_or_default();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
+        #[cfg(feature = "proto")]
         ["gen", "proto"] => gen_proto::run(&root),
         ["gen", "kinds"] => gen_kinds::run(&root),
         ["demo"] => demo::run(&root),
