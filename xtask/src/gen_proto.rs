@@ -8,7 +8,20 @@ use std::{
 use anyhow::{Context, Result};
 
 /// Every protocol of ours, by the name of its file.
-const PROTOS: &[&str] = &["cri", "nri"];
+const PROTOS: &[&str] = &[
+    "cri",
+    "nri",
+    "plugin_registration",
+    "dra_v1",
+    "dra_v1beta1",
+    "dra_health",
+    "device_plugin",
+    "pod_resources",
+    "etcd",
+];
+
+/// Packages whose `bytes` share the buffer they were read into: values are as large as objects are.
+const SHARED_BYTES: &str = ".etcdserverpb";
 
 /// Writes one generated module per proto file.
 pub fn run(root: &Path) -> Result<()> {
@@ -40,7 +53,11 @@ fn generate(root: &Path, name: &str) -> Result<String> {
     let set = protox::compile([protos.join(format!("{name}.proto"))], [&protos])
         .with_context(|| format!("compile {name}.proto"))?;
     let scratch = tempfile::tempdir()?;
-    tonic_prost_build::configure().out_dir(scratch.path()).emit_rerun_if_changed(false).compile_fds(set)?;
+    tonic_prost_build::configure()
+        .bytes(SHARED_BYTES)
+        .out_dir(scratch.path())
+        .emit_rerun_if_changed(false)
+        .compile_fds(set)?;
     let mut written: Vec<_> = fs::read_dir(scratch.path())?.collect::<std::io::Result<Vec<_>>>()?;
     written.sort_by_key(fs::DirEntry::path);
     let mut text =

@@ -21,4 +21,46 @@ pub const CRI_MESSAGE_LIMIT: usize = 16 * 1024 * 1024;
 #[path = "gen/nri.rs"]
 pub mod nri;
 
+/// How plugins of the node register with the kubelet, v1.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, clippy::unwrap_used, clippy::ref_option)]
+#[rustfmt::skip]
+#[path = "gen/plugin_registration.rs"]
+pub mod plugin_registration;
+
+/// What the kubelet asks of a DRA driver, v1.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, clippy::unwrap_used, clippy::ref_option)]
+#[rustfmt::skip]
+#[path = "gen/dra_v1.rs"]
+pub mod dra_v1;
+
+/// What the kubelet asks of a DRA driver that knows no newer version, v1beta1.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, clippy::unwrap_used, clippy::ref_option)]
+#[rustfmt::skip]
+#[path = "gen/dra_v1beta1.rs"]
+pub mod dra_v1beta1;
+
+/// The health of a DRA driver's devices, v1alpha1.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, clippy::unwrap_used, clippy::ref_option)]
+#[rustfmt::skip]
+#[path = "gen/dra_health.rs"]
+pub mod dra_health;
+
+/// Device plugins, v1beta1.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, clippy::unwrap_used, clippy::ref_option)]
+#[rustfmt::skip]
+#[path = "gen/device_plugin.rs"]
+pub mod device_plugin;
+
+/// PodResources, v1: what the pods of a node hold.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, clippy::unwrap_used, clippy::ref_option)]
+#[rustfmt::skip]
+#[path = "gen/pod_resources.rs"]
+pub mod pod_resources;
+
+/// etcd's API v3, as its clients use it.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, clippy::unwrap_used, clippy::ref_option)]
+#[rustfmt::skip]
+#[path = "gen/etcd.rs"]
+pub mod etcd;
+
 pub mod ttrpc;
