@@ -2,13 +2,15 @@
 //!
 //! Each layer is unpacked by itself, without its parents: removals become overlay whiteouts and
 //! opaque marks. What needs the parents (attributes of directories the layer does not mention, hard
-//! links to files below) is remembered in [`Loose`] and tied up by [`tie`] when they are there.
+//! links to files below) is remembered in [`Loose`] and tied up by `tie` when they are there.
 //!
 //! Nothing in a layer can name a file outside its directory: paths are cleaned, parents are opened
 //! with `openat2(RESOLVE_IN_ROOT)`, files are made with `O_EXCL | O_NOFOLLOW` relative to them.
 //!
 //! Threads: `image-inflate` decompresses ahead of the caller's thread, which writes files; `image-blob` hashes and keeps
 //! the layer as it came.
+//!
+//! Whiteouts: <https://github.com/opencontainers/image-spec/blob/main/layer.md#whiteouts>.
 
 mod entry;
 mod path;

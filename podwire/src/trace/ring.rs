@@ -60,7 +60,7 @@ fn words(arrow: &Arrow) -> [&str; WORDS] {
         .map(|word| &word[..word.floor_char_boundary(LONGEST)])
 }
 
-/// How many bytes [`write`] adds.
+/// How many bytes [`write()`] adds.
 fn length(arrow: &Arrow) -> usize {
     2 * size_of::<u64>() + words(arrow).map(|word| size_of::<u16>() + word.len()).iter().sum::<usize>()
 }
