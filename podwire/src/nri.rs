@@ -27,6 +27,7 @@ pub fn config(instance: &Instance, args: &NriArgs) -> podwire_nri::Config {
 }
 
 /// A duration as Go writes it, of one unit: `500ms`, `2s`, `1m`.
+/// <https://pkg.go.dev/time#ParseDuration>
 pub fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

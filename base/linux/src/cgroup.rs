@@ -2,6 +2,8 @@
 //!
 //! A group is one path, the same in every hierarchy. On v1 (and hybrid) that is a folder per
 //! controller, on v2 one folder. Paths are relative to where the hierarchies are mounted.
+//!
+//! <https://docs.kernel.org/admin-guide/cgroup-v2.html>, <https://docs.kernel.org/admin-guide/cgroup-v1/index.html>
 
 mod devices;
 mod layout;

@@ -3,6 +3,8 @@
 //! A [`Transaction`] is all or nothing: the kernel applies every message or none. Rules are lists of [`Expr`]; the small
 //! vocabulary in [`expr`] reads like `nft`'s own (`expr::tcp_dport(80)`), and rules and elements carry a comment that the
 //! `nft` tool shows, by which their owner finds them again.
+//!
+//! Expressions and attributes: <https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/netfilter/nf_tables.h>.
 
 pub mod conntrack;
 pub mod expr;

@@ -78,6 +78,7 @@ pub enum Stranger {
     NotYet,
     /// Nobody will ever know: the kernel keeps no exit codes for strangers (before 6.15), or tells none of its hang-up
     /// either (before 6.13), so that waiting would have no end.
+    /// `PIDFD_INFO_EXIT` in <https://github.com/torvalds/linux/blob/v6.15/include/uapi/linux/pidfd.h>.
     Never,
 }
 

@@ -6,6 +6,7 @@ use std::{io, time::Duration};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 /// The first pause when the kernel has nothing left to accept with; doubled up to [`LONGEST`].
+/// <https://man7.org/linux/man-pages/man2/accept.2.html>, EMFILE and ENFILE.
 const FIRST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(1);
 

@@ -2,6 +2,8 @@
 //!
 //! A frame is a header of ten bytes (length, stream, kind, flags; big endian) and its data. Only unary calls
 //! are spoken here: one request frame, one response frame, on the same odd stream number.
+//!
+//! <https://github.com/containerd/ttrpc/blob/main/PROTOCOL.md>
 
 use bytes::{Buf, Bytes, BytesMut};
 use prost::Message;

@@ -4,6 +4,8 @@
 //! whom. Each change names the objects to look at; a task per object asks the API server how things stand and does what
 //! is due. An owner that no watch has shown counts as gone only when the server says so. Resources are looked up once, at
 //! the start.
+//!
+//! <https://kubernetes.io/docs/concepts/architecture/garbage-collection/>
 
 mod act;
 mod graph;

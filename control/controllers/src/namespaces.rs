@@ -2,6 +2,9 @@
 //!
 //! One task owns what it has seen of namespaces, `default` service accounts and `kube-root-ca.crt`
 //! config maps. It spawns one task per write and per namespace being removed, into one `JoinSet`.
+//!
+//! <https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/>, finalizers:
+//! <https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/>
 
 mod plan;
 mod removal;

@@ -297,6 +297,7 @@ impl Child<'_> {
     }
 
     /// Process 1 of a pod: the kernel reaps for it, as it never asks how its children ended.
+    /// SIG_IGN for SIGCHLD: <https://man7.org/linux/man-pages/man2/sigaction.2.html>.
     fn reap(&self) -> ! {
         sys::ignore_signal(libc::SIGCHLD);
         sys::prctl(libc::PR_SET_NAME, c"podwire-reaper".as_ptr() as u64, 0).ok();

@@ -44,6 +44,7 @@ pub struct Descriptor {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Platform {
     /// In Go's words: `amd64`, `arm64`.
+    /// <https://github.com/opencontainers/image-spec/blob/main/image-index.md#image-index-property-descriptions>
     pub architecture: String,
     /// `linux`.
     pub os: String,

@@ -2,6 +2,8 @@
 //!
 //! Tasks: each pull is one task in the store's tracker, which outlives a caller that gives up; the
 //! same pull asked for again joins it. Within it, one download per layer feeds one unpacking thread.
+//!
+//! <https://github.com/opencontainers/distribution-spec/blob/main/spec.md>
 
 mod auth;
 mod client;

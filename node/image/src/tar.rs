@@ -2,6 +2,9 @@
 //!
 //! Reads v7, ustar, GNU (long names, base-256 numbers) and pax headers; sparse files are refused.
 //! Memory is bounded whatever a header claims.
+//!
+//! Formats: <https://pubs.opengroup.org/onlinepubs/9799919799/utilities/pax.html> and
+//! <https://www.gnu.org/software/tar/manual/html_node/Standard.html>.
 
 mod header;
 mod pax;

@@ -232,6 +232,7 @@ impl Shared {
     }
 
     /// Gives a call its number and queues it; numbers reach the peer in order, or Go's server refuses them.
+    /// In <https://github.com/containerd/ttrpc/blob/main/server.go>.
     fn register(&self, queue: impl FnOnce(u32)) -> Result<(Forget<'_>, Answering), CallError> {
         let (sender, receiver) = oneshot::channel();
         let mut calls = self.calls();

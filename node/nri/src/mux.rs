@@ -14,6 +14,8 @@ pub const HEADER_LEN: usize = 8;
 /// The largest payload of a frame.
 pub const FRAME_LIMIT: usize = MESSAGE_LIMIT + ttrpc::HEADER_LEN;
 /// The largest first part of a message: Go's reader gives up on a longer one.
+/// `conn.Read` in <https://github.com/containerd/nri/blob/v0.12.0/pkg/net/multiplex/mux.go>, behind the buffer of
+/// <https://pkg.go.dev/bufio#NewReader>.
 const FIRST_PART: usize = 4096;
 
 /// What is wrong with received bytes.

@@ -63,6 +63,7 @@ pub async fn logs(args: &LogsArgs, to: &mut dyn Write) -> Result<()> {
 }
 
 /// A duration as Go writes it (`1h30m`, `10s`), in whole seconds, rounded up.
+/// <https://pkg.go.dev/time#ParseDuration>
 fn seconds(text: &str) -> Result<u64> {
     let wrong = || format!("error: --since: {text:?} is not a duration like 10s, 5m or 2h");
     let mut total = 0.0;

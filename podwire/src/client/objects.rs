@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// JSON text with the characters escaped that Go escapes.
+/// <https://pkg.go.dev/encoding/json#HTMLEscape>
 pub fn as_go_writes(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
@@ -25,6 +26,7 @@ pub fn json(value: &Value) -> Result<String> {
 }
 
 /// YAML with Go's choice of quotes.
+/// <https://pkg.go.dev/sigs.k8s.io/yaml>
 pub fn yaml(value: &Value) -> Result<String> {
     let text = serde_yaml_ng::to_string(value)?;
     let mut shown = String::new();

@@ -1,4 +1,7 @@
 //! Which devices a group may use: v1 through its files, v2 through an eBPF program.
+//!
+//! <https://docs.kernel.org/admin-guide/cgroup-v2.html#device-controller>,
+//! <https://docs.kernel.org/admin-guide/cgroup-v1/devices.html>
 
 use std::fs::File;
 use std::io;

@@ -3,6 +3,7 @@
 //! Closing one waits until the kernel has freed whatever its last transactions deleted, some twenty milliseconds; a
 //! long-lived process therefore keeps a few. Sockets in the namespaces of pods are closed: an open one would keep the
 //! namespace, and all that is in it, after the pod is gone.
+//! `nft_rcv_nl_event` in <https://github.com/torvalds/linux/blob/v6.12/net/netfilter/nf_tables_api.c>.
 
 use std::ops::{Deref, DerefMut};
 use std::path::Path;

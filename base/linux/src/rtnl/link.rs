@@ -101,6 +101,7 @@ pub struct Link {
     /// `IFF_*`.
     pub flags: u32,
     /// RFC 2863 state: 6 is up, 2 is down.
+    /// <https://docs.kernel.org/networking/operstates.html>.
     pub oper_state: u8,
     /// Index of the bridge or bond it belongs to.
     pub master: Option<u32>,
@@ -221,6 +222,7 @@ pub struct Veth<'a> {
 }
 
 /// The far end of a veth pair. It comes down: the kernel refuses a pair whose two ends are up at birth.
+/// `veth_newlink` in <https://github.com/torvalds/linux/blob/v6.12/drivers/net/veth.c>.
 pub struct Peer<'a> {
     /// Its name.
     pub name: &'a str,
@@ -507,6 +509,7 @@ fn put_vlan(m: &mut Message<'_>, port: u32, vlan: VlanRange) {
 
 /// Asks for the one queue that a veth uses: not asked, the kernel makes one per processor, takes all but one out of use
 /// again, and waits for every processor to notice, twice and with its lock of all links held.
+/// `veth_get_num_queues` in <https://github.com/torvalds/linux/blob/v6.12/drivers/net/veth.c>.
 fn one_queue(m: &mut Message<'_>) {
     m.u32(IFLA_NUM_TX_QUEUES, 1).u32(IFLA_NUM_RX_QUEUES, 1);
 }

@@ -24,6 +24,7 @@ const INGRESS: u32 = 0xffff_fff1;
 const INGRESS_HANDLE: u32 = 0xffff_0000;
 const ONE: u32 = 0x0001_0000;
 /// One tick of the packet scheduler is 64 ns on every kernel since 2.6.31.
+/// `PSCHED_SHIFT` in <https://github.com/torvalds/linux/blob/v6.12/include/net/pkt_sched.h>.
 const TICK_NANOS: u128 = 64;
 
 /// A token bucket filter, as the kernel keeps it.

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 /// Codes of the specification and of the reference library.
+/// <https://github.com/containernetworking/cni/blob/main/SPEC.md#error>
 pub mod code {
     /// The plugin does not speak the configuration's version.
     pub const INCOMPATIBLE_VERSION: u32 = 1;

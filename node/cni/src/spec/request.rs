@@ -173,6 +173,7 @@ pub fn check_container_id(id: &str) -> Result<(), CniError> {
 }
 
 /// Refuses an interface name the kernel would refuse.
+/// `dev_valid_name` in <https://github.com/torvalds/linux/blob/v6.12/net/core/dev.c>.
 pub fn check_ifname(name: &str) -> Result<(), CniError> {
     let bad = |why: &str| Err(CniError::new(code::BAD_ENVIRONMENT, format!("CNI_IFNAME {name:?}: {why}")));
     match name {

@@ -1,4 +1,6 @@
 //! Versions of the specification.
+//!
+//! <https://github.com/containernetworking/cni/blob/main/SPEC.md#version>
 
 use super::error::{CniError, code};
 

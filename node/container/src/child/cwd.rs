@@ -59,6 +59,7 @@ fn enter(program: &Program) -> Result<(), Errno> {
 }
 
 /// The kernel's word on where we are. A folder outside our root is said to be unreachable, a removed one not at all.
+/// <https://man7.org/linux/man-pages/man2/getcwd.2.html>, "(unreachable)".
 fn below_root() -> Result<(), Failure> {
     let mut path = [0; libc::PATH_MAX as usize];
     sys::getcwd(&mut path).at(Stage::OutsideRoot)?;

@@ -124,6 +124,7 @@ fn drop_bounding(keep: u64) -> Result<(), Errno> {
         match sys::prctl(libc::PR_CAPBSET_DROP, u64::from(capability), 0) {
             Ok(_) => {}
             // The kernel has no capability of this number, so none above either.
+            // <https://man7.org/linux/man-pages/man2/PR_CAPBSET_READ.2const.html>.
             Err(libc::EINVAL) => break,
             Err(errno) => return Err(errno),
         }

@@ -11,6 +11,7 @@ use std::os::fd::RawFd;
 use super::sys::{self, Errno, INSIDE, STRICT};
 
 /// The kernel follows as many.
+/// <https://man7.org/linux/man-pages/man7/path_resolution.7.html>.
 const MOST_LINKS: u32 = 40;
 const PATH: usize = libc::PATH_MAX as usize;
 

@@ -41,6 +41,7 @@ pub(super) fn open_how(dir: RawFd, path: &CStr, flags: c_int, resolve: u64) -> R
         resolve: u64,
     }
     /// The kernel gives up when something is renamed or mounted anywhere meanwhile.
+    /// EAGAIN: <https://man7.org/linux/man-pages/man2/openat2.2.html>.
     const TRIES: u32 = 64;
     let flags = u64::from((flags | libc::O_CLOEXEC).cast_unsigned());
     let how = How { flags, mode: 0, resolve };
@@ -343,6 +344,7 @@ pub(super) fn set_mempolicy(mode: u32, nodes: &[u64]) -> Result<(), Errno> {
         return call!(libc::SYS_set_mempolicy, mode, std::ptr::null::<u64>(), 0).map(drop);
     }
     // The kernel takes one bit less than it is told.
+    // `get_nodes` in <https://github.com/torvalds/linux/blob/v6.12/mm/mempolicy.c>.
     call!(libc::SYS_set_mempolicy, mode, nodes.as_ptr(), nodes.len() * 64 + 1).map(drop)
 }
 

@@ -101,6 +101,7 @@ pub(super) fn plan(linux: &Linux) -> Result<Spaces, PlanError> {
         }
     }
     // The kernel wants the user namespace first: the others are entered with its capabilities.
+    // <https://man7.org/linux/man-pages/man2/setns.2.html>.
     spaces.join.sort_by_key(|join| join.kind != NamespaceKind::User);
     Ok(spaces)
 }

@@ -137,6 +137,7 @@ pub(super) fn plan(process: &Process) -> Result<ProcessPlan, PlanError> {
     let user = process.user();
     let groups = user.additional_gids().clone().unwrap_or_default();
     // To the kernel this number means "stay who you are", which is root.
+    // <https://man7.org/linux/man-pages/man2/setresuid.2.html>.
     if groups.iter().chain([&user.uid(), &user.gid()]).any(|id| *id == u32::MAX) {
         let value = u32::MAX.to_string();
         return Err(PlanError::Invalid { field: "process.user", value, reason: "is nobody's id" });

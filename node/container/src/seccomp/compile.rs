@@ -31,6 +31,7 @@ pub enum CompileError {
         index: usize,
     },
     /// The kernel takes 4096 instructions.
+    /// `BPF_MAXINSNS`: <https://man7.org/linux/man-pages/man2/seccomp.2.html>.
     #[error("seccomp profile needs {length} instructions")]
     TooLong {
         /// How many.

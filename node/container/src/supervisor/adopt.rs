@@ -99,6 +99,7 @@ impl Server {
     }
 
     /// The kernel lets us open the pipes of a process again, as long as it still has them.
+    /// <https://man7.org/linux/man-pages/man5/proc_pid_fd.5.html>.
     fn reopen_outputs(&mut self, container: &mut Container) {
         for (stream, number) in [(Stream::Stdout, 1), (Stream::Stderr, 2)] {
             let path = format!("/proc/{}/fd/{number}", container.process.pid);

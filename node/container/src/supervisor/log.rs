@@ -1,6 +1,8 @@
 //! CRI log files: `<time> <stream> <F|P> <text>`, one line each.
 //!
 //! A log that cannot be written holds nobody up: its lines are dropped and counted, and every chance is taken to go on.
+//!
+//! The format: <https://github.com/kubernetes/design-proposals-archive/blob/main/node/kubelet-cri-logging.md>.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

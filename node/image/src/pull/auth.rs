@@ -1,4 +1,7 @@
 //! Credentials, and the challenges by which registries ask for them. Pure but for reading `config.json`.
+//!
+//! Challenges: <https://www.rfc-editor.org/rfc/rfc9110#name-www-authenticate>; tokens:
+//! <https://distribution.github.io/distribution/spec/auth/token/>.
 
 use std::collections::HashMap;
 use std::path::Path;

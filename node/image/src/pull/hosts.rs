@@ -1,4 +1,6 @@
 //! Which endpoints serve a registry: mirrors first, then itself; with their TLS settings.
+//!
+//! The files are containerd's: <https://github.com/containerd/containerd/blob/main/docs/hosts.md>.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

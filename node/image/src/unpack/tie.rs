@@ -69,6 +69,7 @@ fn relocate(tree: &mut Tree, parents: &[Tree], loose: &mut Loose) -> Result<(), 
 }
 
 /// Links of links are followed this far, as the kernel does.
+/// <https://man7.org/linux/man-pages/man7/path_resolution.7.html>.
 const MOST_HOPS: usize = 40;
 
 /// What `path` points at in the parents, if it is a symbolic link there.
