@@ -21,7 +21,8 @@ pub fn test(root: &Path) -> Result<()> {
     finish(command.current_dir(root), "make test")
 }
 
-/// The tests with real peers whose names contain `part`; all of them with the comparison of the two API servers.
+/// The tests with real peers whose names contain `part`; all of them with the comparisons of the two API servers and of
+/// the arithmetic.
 pub fn interop(root: &Path, part: &str) -> Result<()> {
     let binaries = build::beside_tests(root)?;
     build::plugin_example(root)?;
@@ -40,6 +41,7 @@ pub fn interop(root: &Path, part: &str) -> Result<()> {
         return lane(&["--workspace", "--features", "podwire-tests/interop", "--test", "interop_*"]);
     }
     let whole = lane(&["--package", "podwire-tests", "--features", "interop"]);
+    lane(&["--package", "podwire-api", "--features", "interop", "--test", "arithmetic"])?;
     lane(&["--package", "podwire-apiserver", "--features", "interop", "--test", "differential"])?;
     whole
 }

@@ -92,6 +92,7 @@ const PROGRAMS: &[Program] = &[
     go("helm", "helm", "helm.sh/helm/v4/cmd/helm"),
     go("informer", "informer", "podwire.invalid/peers/informer"),
     go("manager", "manager", "podwire.invalid/peers/manager"),
+    go("arithmetic", "arithmetic", "podwire.invalid/peers/arithmetic"),
 ];
 
 /// The Python client: an environment of its own with what `tests/peers/python/requirements.txt` pins.

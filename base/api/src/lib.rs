@@ -1,4 +1,4 @@
-//! Kubernetes objects as data: the kinds table, defaulting, validation, selectors, patches. Pure.
+//! Kubernetes objects as data: the kinds table, defaulting, validation, selectors, arithmetic, patches. Pure.
 
 pub mod apply;
 pub mod convert;

@@ -76,15 +76,11 @@ impl Resources {
 
 /// A whole number out of a quantity, rounded up; what cannot be read counts as nothing.
 pub(crate) fn whole(raw: &RawQuantity) -> i64 {
-    Quantity::parse(&raw.0).map_or(0, |quantity| clamp(quantity.value()))
+    Quantity::parse(&raw.0).map_or(0, |quantity| quantity.value())
 }
 
 fn milli(raw: &RawQuantity) -> i64 {
-    Quantity::parse(&raw.0).map_or(0, |quantity| clamp(quantity.milli_value()))
-}
-
-fn clamp(value: i128) -> i64 {
-    i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
+    Quantity::parse(&raw.0).map_or(0, |quantity| quantity.milli_value())
 }
 
 /// What a pod asks of its node: `exact` to fit, `nonzero` (with assumed defaults) to compare nodes.

@@ -178,13 +178,9 @@ fn requests_from_limits(container: &mut Object) {
 /// Amounts finer than a thousandth are rounded up.
 fn round_to_milli(amounts: &mut Object) {
     for amount in amounts.values_mut() {
-        let text = amount.as_str().unwrap_or_default();
-        if !text.ends_with(['n', 'u']) {
-            continue;
-        }
-        if let Ok(parsed) = Quantity::parse(text)
-            && let Ok(rounded) = Quantity::parse(&format!("{}m", parsed.milli_value()))
-        {
+        let Ok(parsed) = Quantity::parse(amount.as_str().unwrap_or_default()) else { continue };
+        let rounded = parsed.rounded_to_milli();
+        if rounded != parsed {
             *amount = rounded.to_string().into();
         }
     }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{Complaints, TypeError};
 use crate::path::Path;
-use crate::quantity::Quantity;
+use crate::quantity::{Quantity, QuantityError};
 use crate::schema::{Cardinality, Field, Message, Type};
 use crate::time;
 
@@ -230,14 +230,17 @@ fn bytes(text: &str) -> Checked {
 }
 
 fn quantity(value: &mut Value) -> Result<bool, TypeError> {
-    let parsed = match &*value {
-        Value::String(text) => Quantity::parse(text),
-        Value::Number(number) => Quantity::parse(&number.to_string()),
+    let refused = |error: QuantityError| TypeError(error.to_string());
+    let stored = match &*value {
+        Value::String(text) => {
+            let stored = Quantity::stored(text.trim()).map_err(refused)?;
+            (stored != *text).then(|| stored.into_owned())
+        }
+        Value::Number(number) => Some(Quantity::stored(&number.to_string()).map_err(refused)?.into_owned()),
         _ => return Ok(false),
     };
-    let canonical = parsed.map_err(|e| TypeError(e.to_string()))?.to_string();
-    if value.as_str() != Some(canonical.as_str()) {
-        *value = Value::String(canonical);
+    if let Some(stored) = stored {
+        *value = Value::String(stored);
     }
     Ok(true)
 }

@@ -1,0 +1,39 @@
+//! Our answers, in the form in which the peer gives upstream's.
+
+use podwire_api::quantity::Quantity;
+use serde_json::{Value, json};
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Our answer to a question.
+pub(crate) fn answer(question: &Value) -> Value {
+    match text(&question["ask"]) {
+        "quantity" => quantity(text(&question["text"])),
+        "sum" => sum(text(&question["text"]), text(&question["right"])),
+        other => panic!("no such question: {other}"),
+    }
+}
+
+fn quantity(text: &str) -> Value {
+    let quantity = match Quantity::parse(text) {
+        Ok(quantity) => quantity,
+        Err(error) => return json!({"error": error.to_string()}),
+    };
+    let sign = i32::from(quantity.is_positive()) - i32::from(quantity.is_negative());
+    let mut out =
+        json!({"text": Quantity::stored(text).unwrap(), "canonical": quantity.to_string(), "sign": sign});
+    // The peer leaves out what upstream cannot tell.
+    for (name, number, scale) in [("value", quantity.value(), 1), ("milli", quantity.milli_value(), 1000)] {
+        if sign >= 0 && quantity <= Quantity::from_integer(i64::MAX / scale) {
+            out[name] = json!(number);
+        }
+    }
+    out
+}
+
+fn sum(left: &str, right: &str) -> Value {
+    let (left, right) = (Quantity::parse(left).unwrap(), Quantity::parse(right).unwrap());
+    json!({"sum": left.plus(&right).to_string(), "order": left.cmp(&right) as i8})
+}
