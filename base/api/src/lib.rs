@@ -9,8 +9,10 @@ mod kinds;
 pub mod openapi;
 pub mod patch;
 pub mod path;
+pub mod pod_resources;
 pub mod protobuf;
 pub mod quantity;
+pub mod resources;
 pub mod schema;
 pub mod selector;
 pub mod strategy;
@@ -18,6 +20,8 @@ pub mod strict;
 pub mod syntax;
 pub mod table;
 pub mod time;
+#[cfg(feature = "typed")]
+mod typed;
 pub mod validate;
 pub mod warnings;
 

@@ -13,7 +13,6 @@ mod job_selector;
 pub(crate) mod network;
 pub(crate) mod pod;
 pub(crate) mod policy;
-mod qos;
 pub(crate) mod rbac;
 pub(crate) mod storage;
 pub(crate) mod workloads;
@@ -29,7 +28,6 @@ use crate::table::{self, Column};
 use crate::validate::Errors;
 use crate::{Kind, Part, Text, fields, syntax};
 
-pub use qos::pod_qos;
 
 /// A JSON object.
 pub type Object = Map<String, Value>;

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Taint};
+use podwire_api::resources::Resources as ResourceList;
 
 use crate::pod::PodInfo;
-use crate::resources::{Resources, whole};
+use crate::resources::Resources;
 use crate::selector::Labels;
 
 /// What the API says about a node.
@@ -26,14 +27,14 @@ impl NodeFacts {
     pub(crate) fn new(node: &Node) -> Self {
         let status = node.status.as_ref();
         let spec = node.spec.as_ref();
-        let allocatable = status.and_then(|status| status.allocatable.as_ref());
+        let allocatable = ResourceList::from(status.and_then(|status| status.allocatable.as_ref()));
         let images = status.and_then(|status| status.images.as_ref());
         Self {
             labels: node.metadata.labels.clone().unwrap_or_default(),
             unschedulable: spec.and_then(|spec| spec.unschedulable).unwrap_or_default(),
             taints: spec.and_then(|spec| spec.taints.clone()).unwrap_or_default(),
-            allocatable: Resources::from_list(allocatable),
-            max_pods: allocatable.and_then(|list| list.get("pods")).map_or(0, whole),
+            allocatable: (&allocatable).into(),
+            max_pods: allocatable.value("pods"),
             images: images
                 .into_iter()
                 .flatten()

@@ -1,15 +1,20 @@
 //! Amounts of node resources: what nodes have, what pods ask for. Pure.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-use k8s_openapi::api::core::v1::{Container, PodSpec};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as RawQuantity;
+use k8s_openapi::api::core::v1::PodSpec;
+use podwire_api::pod_resources::PodResources;
 use podwire_api::quantity::Quantity;
+use podwire_api::resources::Resources as ResourceList;
 
-/// CPU assumed for a container that asks for none, when nodes are compared.
-pub(crate) const DEFAULT_MILLI_CPU: i64 = 100;
-/// Memory assumed for a container that asks for none, when nodes are compared.
-pub(crate) const DEFAULT_MEMORY: i64 = 200 << 20;
+/// What is assumed of a container that asks for none, when nodes are compared.
+static ASSUMED: LazyLock<ResourceList> = LazyLock::new(|| {
+    let mut list = ResourceList::NONE;
+    list.set("cpu", Quantity::from_milli(100));
+    list.set("memory", Quantity::from_integer(200 << 20));
+    list
+});
 
 /// An amount of each resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,23 +27,6 @@ pub(crate) struct Resources {
 }
 
 impl Resources {
-    /// Reads a `ResourceList`; the number of pods is kept elsewhere.
-    pub(crate) fn from_list(list: Option<&BTreeMap<String, RawQuantity>>) -> Self {
-        let mut out = Self::default();
-        for (name, raw) in list.into_iter().flatten() {
-            match name.as_str() {
-                "cpu" => out.milli_cpu = milli(raw),
-                "memory" => out.memory = whole(raw),
-                "ephemeral-storage" => out.ephemeral_storage = whole(raw),
-                "pods" => {}
-                _ => {
-                    out.scalar.insert(name.clone(), whole(raw));
-                }
-            }
-        }
-        out
-    }
-
     /// Adds `other` to this amount.
     pub(crate) fn add(&mut self, other: &Self) {
         self.combine(other, i64::saturating_add);
@@ -48,11 +36,6 @@ impl Resources {
     pub(crate) fn subtract(&mut self, other: &Self) {
         self.combine(other, i64::saturating_sub);
         self.scalar.retain(|_, amount| *amount != 0);
-    }
-
-    /// Raises each resource to at least what `other` has.
-    pub(crate) fn raise_to(&mut self, other: &Self) {
-        self.combine(other, i64::max);
     }
 
     /// Whether this amount has less of some resource than `other`.
@@ -74,13 +57,23 @@ impl Resources {
     }
 }
 
-/// A whole number out of a quantity, rounded up; what cannot be read counts as nothing.
-pub(crate) fn whole(raw: &RawQuantity) -> i64 {
-    Quantity::parse(&raw.0).map_or(0, |quantity| quantity.value())
-}
-
-fn milli(raw: &RawQuantity) -> i64 {
-    Quantity::parse(&raw.0).map_or(0, |quantity| quantity.milli_value())
+/// The number of pods is kept elsewhere.
+impl From<&ResourceList> for Resources {
+    fn from(list: &ResourceList) -> Self {
+        let mut out = Self::default();
+        for (name, amount) in list.iter() {
+            match name {
+                "cpu" => out.milli_cpu = amount.milli_value(),
+                "memory" => out.memory = amount.value(),
+                "ephemeral-storage" => out.ephemeral_storage = amount.value(),
+                "pods" => {}
+                _ => {
+                    out.scalar.insert(name.to_owned(), amount.value());
+                }
+            }
+        }
+        out
+    }
 }
 
 /// What a pod asks of its node: `exact` to fit, `nonzero` (with assumed defaults) to compare nodes.
@@ -89,64 +82,19 @@ pub(crate) struct PodRequests {
     pub(crate) nonzero: Resources,
 }
 
-/// Sums up a pod: app containers and sidecars together, or an init container with the sidecars
-/// started before it, whichever is more; then the sandbox's overhead.
+/// Sums up a pod.
 pub(crate) fn pod_requests(spec: &PodSpec) -> PodRequests {
-    let sum = |of: fn(&Container) -> Resources| {
-        let mut running = Resources::default();
-        spec.containers.iter().for_each(|container| running.add(&of(container)));
-        let (mut sidecars, mut peak) = (Resources::default(), Resources::default());
-        for init in spec.init_containers.iter().flatten() {
-            let own = of(init);
-            if init.restart_policy.as_deref() == Some("Always") {
-                running.add(&own);
-                sidecars.add(&own);
-                peak.raise_to(&sidecars);
-            } else {
-                let mut together = sidecars.clone();
-                together.add(&own);
-                peak.raise_to(&together);
-            }
-        }
-        running.raise_to(&peak);
-        override_by_pod_level(spec, &mut running);
-        running.add(&Resources::from_list(spec.overhead.as_ref()));
-        running
+    let pod = PodResources::from(spec);
+    let exact = pod.requests();
+    let nonzero = if pod.has_requests_of_pod() {
+        // Then something is assumed only of what is asked for nowhere.
+        let mut assumed = ASSUMED.clone();
+        assumed.retain(|name, _| exact.get(name).is_none());
+        pod.requests_assuming(&assumed)
+    } else {
+        pod.requests_assuming(&ASSUMED)
     };
-    PodRequests { exact: sum(container_requests), nonzero: sum(nonzero_requests) }
-}
-
-/// Requests of the pod as a whole replace the sum over its containers, resource by resource.
-fn override_by_pod_level(spec: &PodSpec, sum: &mut Resources) {
-    let Some(requests) = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref()) else {
-        return;
-    };
-    let level = Resources::from_list(Some(requests));
-    if requests.contains_key("cpu") {
-        sum.milli_cpu = level.milli_cpu;
-    }
-    if requests.contains_key("memory") {
-        sum.memory = level.memory;
-    }
-    for (name, amount) in level.scalar.into_iter().filter(|(name, _)| name.starts_with("hugepages-")) {
-        sum.scalar.insert(name, amount);
-    }
-}
-
-fn container_requests(container: &Container) -> Resources {
-    Resources::from_list(container.resources.as_ref().and_then(|resources| resources.requests.as_ref()))
-}
-
-fn nonzero_requests(container: &Container) -> Resources {
-    let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-    let mut out = Resources::from_list(requests);
-    if !requests.is_some_and(|list| list.contains_key("cpu")) {
-        out.milli_cpu = DEFAULT_MILLI_CPU;
-    }
-    if !requests.is_some_and(|list| list.contains_key("memory")) {
-        out.memory = DEFAULT_MEMORY;
-    }
-    out
+    PodRequests { exact: (&exact).into(), nonzero: (&nonzero).into() }
 }
 
 #[cfg(test)]
@@ -159,22 +107,6 @@ mod tests {
     }
 
     #[test]
-    fn containers_add_up_and_init_containers_peak() {
-        let found = requests(json!({
-            "containers": [
-                {"name": "a", "resources": {"requests": {"cpu": "200m", "memory": "1Gi"}}},
-                {"name": "b", "resources": {"requests": {"cpu": "0.3"}}},
-            ],
-            "initContainers": [
-                {"name": "side", "restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}},
-                {"name": "init", "resources": {"requests": {"cpu": "2", "memory": "1Mi"}}},
-            ],
-            "overhead": {"cpu": "10m"},
-        }));
-        assert_eq!((found.exact.milli_cpu, found.exact.memory), (2110, 1 << 30));
-    }
-
-    #[test]
     fn absent_requests_count_only_when_nodes_are_compared() {
         let found = requests(
             json!({"containers": [{"name": "a"}, {"name": "b", "resources": {"requests": {"cpu": "0"}}}]}),
@@ -184,12 +116,20 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_the_pod_replace_the_sum() {
+    fn beside_requests_of_the_pod_only_what_is_asked_for_nowhere_is_assumed() {
         let found = requests(json!({
-            "containers": [{"name": "a", "resources": {"requests": {"cpu": "200m", "example.com/nic": "2"}}}],
+            "containers": [
+                {"name": "a", "resources": {"requests": {"cpu": "200m", "example.com/nic": "2"}}},
+                {"name": "b"},
+            ],
             "resources": {"requests": {"cpu": "1"}},
+            "overhead": {"cpu": "100m"},
         }));
-        assert_eq!(found.exact.milli_cpu, 1000);
+        assert_eq!(found.exact.milli_cpu, 1100);
         assert_eq!(found.exact.scalar["example.com/nic"], 2);
+        assert_eq!((found.nonzero.milli_cpu, found.nonzero.memory), (1100, 400 << 20));
+        let both = json!({"cpu": "1", "memory": "1Gi"});
+        let found = requests(json!({"containers": [{"name": "a"}], "resources": {"requests": both}}));
+        assert_eq!((found.nonzero.milli_cpu, found.nonzero.memory), (1000, 1 << 30));
     }
 }

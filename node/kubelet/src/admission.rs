@@ -5,6 +5,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, Pod};
+use podwire_api::pod_resources::QosClass;
 
 use crate::{evict::plan::Pressure, resources, spec};
 
@@ -61,7 +62,7 @@ fn pressure(pod: &Pod, view: &View) -> Result<(), Refused> {
             let any = key.is_empty() && t.operator.as_deref() == Some("Exists");
             any || key == "node.kubernetes.io/memory-pressure"
         });
-        if resources::qos(pod) != resources::Qos::BestEffort || tolerates {
+        if resources::qos(pod) != QosClass::BestEffort || tolerates {
             return Ok(());
         }
     }
@@ -142,18 +143,18 @@ fn resources_fit(pod: &Pod, view: &View) -> Result<(), Refused> {
     if count + 1 > view.max_pods {
         return Err(out_of("pods", 1, i64::from(count), i64::from(view.max_pods)));
     }
-    let wanted = resources::pod_requests(pod);
-    for (name, capacity) in [("cpu", view.milli_cpu), ("memory", view.memory)] {
-        let amount = |of: &BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>| {
-            let read = if name == "cpu" { resources::milli } else { resources::whole };
-            of.get(name).map(read).unwrap_or_default()
-        };
-        let need = amount(&wanted);
-        if need == 0 {
-            continue;
-        }
-        let used: i64 = view.active.iter().map(|other| amount(&resources::pod_requests(other))).sum();
-        if need + used > capacity {
+    let amounts = |of: &Pod| {
+        let requests = resources::pod_requests(of);
+        [requests.milli_value("cpu"), requests.value("memory")]
+    };
+    let [mut cpu, mut memory] = [0i64; 2];
+    for other in &view.active {
+        let [more_cpu, more_memory] = amounts(other);
+        (cpu, memory) = (cpu.saturating_add(more_cpu), memory.saturating_add(more_memory));
+    }
+    let have = [("cpu", cpu, view.milli_cpu), ("memory", memory, view.memory)];
+    for (need, (name, used, capacity)) in amounts(pod).into_iter().zip(have) {
+        if need > 0 && need.saturating_add(used) > capacity {
             return Err(out_of(name, need, used, capacity));
         }
     }

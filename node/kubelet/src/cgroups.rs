@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use podwire_api::pod_resources::QosClass;
 use podwire_linux::cgroup;
 
 use crate::{paths, resources, spec};
@@ -44,7 +45,7 @@ impl Cgroups {
     /// The pod's cgroup is gone.
     pub(crate) async fn remove_pod(&self, pod: &Pod) -> Result<(), String> {
         let uid = spec::uid(pod).to_owned();
-        let tiers = [resources::Qos::Guaranteed, resources::Qos::Burstable, resources::Qos::BestEffort];
+        let tiers = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
         let all: Vec<String> =
             tiers.into_iter().map(|qos| paths::pod_cgroup(&self.root, qos, &uid)).collect();
         blocking(move || {

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::{Container, Pod, Service};
+use podwire_api::pod_resources::Requirements;
+use podwire_api::quantity::Quantity;
 
-use crate::{resources, spec};
+use crate::spec;
 
 /// Config maps and secrets by (is secret, name), as text and bytes.
 #[derive(Clone, Debug, Default)]
@@ -218,7 +220,7 @@ pub(crate) fn resource_value(
 ) -> Result<String, EnvError> {
     let unknown = || EnvError::Resource(resource.to_owned());
     let (side, name) = resource.split_once('.').ok_or_else(unknown)?;
-    let (limits, requests) = resources::of(container);
+    let Requirements { requests, limits } = container.into();
     let own = match side {
         "limits" => limits.get(name),
         "requests" => requests.get(name),
@@ -231,11 +233,10 @@ pub(crate) fn resource_value(
         (_, huge) if huge.starts_with("hugepages-") => 0,
         _ => return Err(unknown()),
     };
-    let amount = own.map_or(fallback, resources::milli);
-    let divisor = divisor.filter(|d| !d.is_empty() && *d != "0").unwrap_or("1");
-    let divisor =
-        resources::milli(&k8s_openapi::apimachinery::pkg::api::resource::Quantity(divisor.to_owned()));
-    Ok(((amount + divisor.max(1) - 1) / divisor.max(1)).to_string())
+    let amount = own.map_or(fallback, Quantity::milli_value);
+    let divisor = divisor.and_then(|text| Quantity::parse(text).ok()).filter(|own| !own.is_zero());
+    let divisor = divisor.map_or(1000, |own| own.milli_value().max(1));
+    Ok((amount.saturating_add(divisor - 1) / divisor).to_string())
 }
 
 /// Replaces `$(NAME)` where `lookup` knows the name; `$$` stands for one `$`.

@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use podwire_api::quantity::Quantity;
 use podwire_linux::cgroup;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -209,8 +210,8 @@ fn shares(node: &Node, folders: bool, inodes: bool) -> Vec<Share> {
     let pods = node.pods.lock().expect("no holder panics");
     let share = |(uid, known): (&String, &Known)| {
         let pod = &known.pod;
-        let request = resources::pod_requests(pod).get("ephemeral-storage").map(resources::whole);
-        let request = request.filter(|_| !inodes).and_then(|r| u64::try_from(r).ok()).unwrap_or_default();
+        let request = if inodes { 0 } else { resources::pod_requests(pod).value("ephemeral-storage") };
+        let request = u64::try_from(request).unwrap_or_default();
         let mut own = Vec::new();
         if folders {
             let on_disk = |v: &&k8s_openapi::api::core::v1::Volume| {
@@ -265,12 +266,12 @@ async fn memory_candidates(node: &Arc<Node>) -> Vec<Candidate> {
             let path = paths::pod_cgroup(&node.config.cgroup_root, resources::qos(&pod), &uid);
             let usage =
                 cgroup::group(&path).map(|group| group.stats().memory.working_set).unwrap_or_default();
-            let request = resources::pod_requests(&pod).get("memory").map(resources::whole);
+            let request = resources::pod_requests(&pod).value("memory");
             Candidate {
                 uid,
                 priority: spec::spec(&pod).priority.unwrap_or_default(),
                 usage,
-                request: request.and_then(|r| u64::try_from(r).ok()).unwrap_or_default(),
+                request: u64::try_from(request).unwrap_or_default(),
             }
         };
         pods.into_iter().map(candidate).collect()
@@ -312,7 +313,7 @@ fn limited(node: &Node) -> Vec<Limited> {
             let Some(quantity) = volume.empty_dir.as_ref().and_then(|e| e.size_limit.as_ref()) else {
                 continue;
             };
-            let Ok(limit @ 1..) = u64::try_from(resources::whole(quantity)) else { continue };
+            let Ok(limit @ 1..) = u64::try_from(Quantity::from(quantity).value()) else { continue };
             all.push(Limited {
                 uid: uid.clone(),
                 volume: volume.name.clone(),

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use podwire_api::pod_resources::QosClass;
+
 use crate::spec::PodRef;
 
 /// The pod's own folder.
@@ -40,12 +42,12 @@ pub fn container_log(container: &str, attempt: u32) -> String {
 }
 
 /// The pod's cgroup, relative to the hierarchy's root.
-pub fn pod_cgroup(cgroup_root: &str, qos: crate::resources::Qos, uid: &str) -> String {
+pub fn pod_cgroup(cgroup_root: &str, qos: QosClass, uid: &str) -> String {
     let base = cgroup_root.trim_end_matches('/');
     let tier = match qos {
-        crate::resources::Qos::Guaranteed => "",
-        crate::resources::Qos::Burstable => "/burstable",
-        crate::resources::Qos::BestEffort => "/besteffort",
+        QosClass::Guaranteed => "",
+        QosClass::Burstable => "/burstable",
+        QosClass::BestEffort => "/besteffort",
     };
     format!("{base}/kubepods{tier}/pod{uid}")
 }

@@ -1,11 +1,9 @@
 //! Requests and limits as numbers: quality of service, cgroup values, OOM scores. Pure.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::{
-    api::core::v1::{Container, Pod, ResourceRequirements},
-    apimachinery::pkg::api::resource::Quantity,
-};
+use k8s_openapi::api::core::v1::{Container, Pod};
+use podwire_api::pod_resources::{PodResources, QosClass, Requirements};
+use podwire_api::quantity::Quantity;
+use podwire_api::resources::Resources;
 use podwire_wire::cri;
 
 use crate::spec::{self, Kind};
@@ -15,113 +13,14 @@ const MIN_QUOTA_US: i64 = 1000;
 const MIN_SHARES: i64 = 2;
 const MAX_SHARES: i64 = 262_144;
 
-/// How much a pod may rely on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Qos {
-    /// Every container's limits equal its requests.
-    Guaranteed,
-    /// Some container asks for something.
-    Burstable,
-    /// None does.
-    BestEffort,
-}
-
-impl Qos {
-    /// As the status names it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Qos::Guaranteed => "Guaranteed",
-            Qos::Burstable => "Burstable",
-            Qos::BestEffort => "BestEffort",
-        }
-    }
-}
-
-type Quantities = BTreeMap<String, Quantity>;
-
-/// A quantity in thousandths, rounded up.
-pub fn milli(quantity: &Quantity) -> i64 {
-    parse(&quantity.0, 1000.0)
-}
-
-/// A quantity in whole units, rounded up.
-pub fn whole(quantity: &Quantity) -> i64 {
-    parse(&quantity.0, 1.0)
-}
-
-#[allow(clippy::cast_possible_truncation)] // Saturates, which is what a limit beyond i64 means.
-fn parse(text: &str, scale: f64) -> i64 {
-    let split = text.find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '+' | '-'));
-    let (digits, suffix) = text.split_at(split.unwrap_or(text.len()));
-    let Ok(number) = digits.parse::<f64>() else { return 0 };
-    let factor = match suffix {
-        "n" => 1e-9,
-        "u" => 1e-6,
-        "m" => 1e-3,
-        "" => 1.0,
-        "k" => 1e3,
-        "M" => 1e6,
-        "G" => 1e9,
-        "T" => 1e12,
-        "P" => 1e15,
-        "E" => 1e18,
-        "Ki" => 1024.0,
-        "Mi" => 1_048_576.0,
-        "Gi" => 1_073_741_824.0,
-        "Ti" => 1_099_511_627_776.0,
-        "Pi" => 1_125_899_906_842_624.0,
-        "Ei" => 1_152_921_504_606_846_976.0,
-        exponent => match exponent.strip_prefix(['e', 'E']).and_then(|e| e.parse::<i32>().ok()) {
-            Some(power) => 10f64.powi(power),
-            None => return 0,
-        },
-    };
-    // A tiny slack keeps 0.1 * 1000 from becoming 101.
-    (number * factor * scale - 1e-9).ceil() as i64
-}
-
-/// The limits and requests of one container.
-pub fn of(container: &Container) -> (Quantities, Quantities) {
-    split(container.resources.as_ref())
-}
-
-/// The limits and requests of a resources stanza.
-pub fn split(resources: Option<&ResourceRequirements>) -> (Quantities, Quantities) {
-    let limits = resources.and_then(|r| r.limits.clone()).unwrap_or_default();
-    let mut requests = resources.and_then(|r| r.requests.clone()).unwrap_or_default();
-    for (name, quantity) in &limits {
-        requests.entry(name.clone()).or_insert_with(|| quantity.clone());
-    }
-    (limits, requests)
+/// Requests and limits of a pod.
+fn of_pod(pod: &Pod) -> PodResources {
+    PodResources::from(spec::spec(pod))
 }
 
 /// The pod's quality of service, as the API server computes it.
-pub fn qos(pod: &Pod) -> Qos {
-    if let Some(stanza) =
-        spec::spec(pod).resources.as_ref().filter(|r| r.limits.is_some() || r.requests.is_some())
-    {
-        return qos_of(std::iter::once(split(Some(stanza))));
-    }
-    let init = spec::init_containers(pod).iter();
-    qos_of(init.chain(&spec::spec(pod).containers).map(of))
-}
-
-fn qos_of(all: impl Iterator<Item = (Quantities, Quantities)>) -> Qos {
-    let mut any = false;
-    let mut guaranteed = true;
-    for (limits, requests) in all {
-        for name in ["cpu", "memory"] {
-            let request = requests.get(name).map(milli).unwrap_or_default();
-            let limit = limits.get(name).map(milli).unwrap_or_default();
-            any |= request > 0 || limit > 0;
-            guaranteed &= limit > 0 && limit == request;
-        }
-    }
-    match (any, guaranteed) {
-        (true, true) => Qos::Guaranteed,
-        (true, false) => Qos::Burstable,
-        (false, _) => Qos::BestEffort,
-    }
+pub fn qos(pod: &Pod) -> QosClass {
+    of_pod(pod).qos()
 }
 
 /// cpu.shares for a request in thousandths of a core.
@@ -137,7 +36,7 @@ pub fn quota(milli_cpu: i64) -> i64 {
 /// oom_score_adj of a container, given the node's memory in bytes.
 pub fn oom_score(pod: &Pod, kind: Kind, container: &Container, capacity: i64) -> i64 {
     let own = own_score(pod, container, capacity);
-    if kind != Kind::Sidecar || qos(pod) != Qos::Burstable {
+    if kind != Kind::Sidecar || qos(pod) != QosClass::Burstable {
         return own;
     }
     let smallest = spec::spec(pod).containers.iter().map(|c| own_score(pod, c, capacity)).min();
@@ -150,10 +49,10 @@ fn own_score(pod: &Pod, container: &Container, capacity: i64) -> i64 {
         return -997;
     }
     match qos(pod) {
-        Qos::Guaranteed => -997,
-        Qos::BestEffort => 1000,
-        Qos::Burstable => {
-            let request = of(container).1.get("memory").map(whole).unwrap_or_default();
+        QosClass::Guaranteed => -997,
+        QosClass::BestEffort => 1000,
+        QosClass::Burstable => {
+            let request = Requirements::from(container).requests.value("memory");
             (1000 - 1000 * request / capacity.max(1)).clamp(3, 999)
         }
     }
@@ -161,94 +60,42 @@ fn own_score(pod: &Pod, container: &Container, capacity: i64) -> i64 {
 
 /// CRI resources of one container.
 pub fn linux(pod: &Pod, kind: Kind, container: &Container, capacity: i64) -> cri::LinuxContainerResources {
-    let (limits, requests) = of(container);
-    let get =
-        |of: &Quantities, name: &str, read: fn(&Quantity) -> i64| of.get(name).map(read).unwrap_or_default();
+    let Requirements { requests, limits } = container.into();
     let huge = limits.iter().filter_map(|(name, limit)| {
         let size = name.strip_prefix("hugepages-")?;
         Some(cri::HugepageLimit {
             page_size: format!("{}B", size.trim_end_matches('i')),
-            limit: u64::try_from(whole(limit)).unwrap_or_default(),
+            limit: u64::try_from(limit.value()).unwrap_or_default(),
         })
     });
     cri::LinuxContainerResources {
         cpu_period: PERIOD_US,
-        cpu_quota: quota(get(&limits, "cpu", milli)),
-        cpu_shares: shares(get(&requests, "cpu", milli)),
-        memory_limit_in_bytes: get(&limits, "memory", whole),
+        cpu_quota: quota(limits.milli_value("cpu")),
+        cpu_shares: shares(requests.milli_value("cpu")),
+        memory_limit_in_bytes: limits.value("memory"),
         oom_score_adj: oom_score(pod, kind, container, capacity),
         hugepage_limits: huge.collect(),
         ..Default::default()
     }
 }
 
-/// What the pod as a whole asks for: the larger of the app containers' sum and any init step's need.
-pub fn pod_requests(pod: &Pod) -> Quantities {
-    aggregate(pod, |c| of(c).1)
+/// What the pod asks of the node.
+pub fn pod_requests(pod: &Pod) -> Resources {
+    of_pod(pod).requests()
 }
 
-/// The pod's limits, only for resources that every container limits.
-pub fn pod_limits(pod: &Pod) -> Quantities {
-    let mut all = aggregate(pod, |c| of(c).0);
-    let every = spec::init_containers(pod).iter().chain(&spec::spec(pod).containers).map(|c| of(c).0);
-    for limits in every {
-        all.retain(|name, _| limits.contains_key(name));
-    }
-    all
-}
-
-fn aggregate(pod: &Pod, read: impl Fn(&Container) -> Quantities) -> Quantities {
-    let mut steady: BTreeMap<String, i64> = BTreeMap::new();
-    let mut peak: BTreeMap<String, i64> = BTreeMap::new();
-    for container in spec::init_containers(pod) {
-        let own = read(container);
-        if spec::init_kind(container) == Kind::Sidecar {
-            add(&mut steady, &own);
-            raise(&mut peak, &steady);
-        } else {
-            let mut step = steady.clone();
-            add(&mut step, &own);
-            raise(&mut peak, &step);
-        }
-    }
-    for container in &spec::spec(pod).containers {
-        add(&mut steady, &read(container));
-    }
-    raise(&mut peak, &steady);
-    if let Some(overhead) = &spec::spec(pod).overhead {
-        add(&mut peak, overhead);
-    }
-    let (limits, requests) = split(spec::spec(pod).resources.as_ref());
-    let mut all: Quantities = peak.into_iter().map(|(name, amount)| (name, quantity(amount))).collect();
-    if spec::spec(pod).resources.is_some() {
-        let own = if read(&Container { resources: spec::spec(pod).resources.clone(), ..Default::default() })
-            == limits
-        {
-            limits
-        } else {
-            requests
-        };
-        all.extend(own);
-    }
-    all
-}
-
-/// An amount in thousandths as a quantity.
-pub fn quantity(milli: i64) -> Quantity {
-    if milli % 1000 == 0 { Quantity((milli / 1000).to_string()) } else { Quantity(format!("{milli}m")) }
-}
-
-fn add(sum: &mut BTreeMap<String, i64>, own: &Quantities) {
-    for (name, amount) in own {
-        *sum.entry(name.clone()).or_default() += milli(amount);
-    }
-}
-
-fn raise(peak: &mut BTreeMap<String, i64>, step: &BTreeMap<String, i64>) {
-    for (name, amount) in step {
-        let old = peak.entry(name.clone()).or_default();
-        *old = (*old).max(*amount);
-    }
+/// The pod's limits, only of what every container limits or what is limited for the pod as a whole.
+pub fn pod_limits(pod: &Pod) -> Resources {
+    let all = of_pod(pod);
+    let is_set = |limits: &Resources, name: &str| limits.get(name).is_some_and(Quantity::is_positive);
+    let every = |name: &str| {
+        let init = all.init.iter().map(|one| &one.resources);
+        all.containers.iter().chain(init).all(|one| is_set(&one.limits, name))
+    };
+    let of_pod = |name: &str| all.pod.as_ref().is_some_and(|own| is_set(&own.limits, name));
+    let mut limits = all.limits();
+    limits.retain(|name, _| of_pod(name) || every(name));
+    limits
 }
 
 /// CRI resources of the pod's own cgroup.
@@ -256,9 +103,9 @@ pub fn pod_linux(pod: &Pod) -> cri::LinuxContainerResources {
     let (limits, requests) = (pod_limits(pod), pod_requests(pod));
     cri::LinuxContainerResources {
         cpu_period: PERIOD_US,
-        cpu_quota: quota(limits.get("cpu").map(milli).unwrap_or_default()),
-        cpu_shares: shares(requests.get("cpu").map(milli).unwrap_or_default()),
-        memory_limit_in_bytes: limits.get("memory").map(whole).unwrap_or_default(),
+        cpu_quota: quota(limits.milli_value("cpu")),
+        cpu_shares: shares(requests.milli_value("cpu")),
+        memory_limit_in_bytes: limits.value("memory"),
         ..Default::default()
     }
 }
@@ -277,27 +124,6 @@ mod tests {
     }
 
     #[test]
-    fn quantities_read_as_kubernetes_writes_them() {
-        assert_eq!(milli(&Quantity("100m".into())), 100);
-        assert_eq!(milli(&Quantity("0.1".into())), 100);
-        assert_eq!(milli(&Quantity("2".into())), 2000);
-        assert_eq!(whole(&Quantity("64Mi".into())), 67_108_864);
-        assert_eq!(whole(&Quantity("1e3".into())), 1000);
-        assert_eq!(whole(&Quantity("1500m".into())), 2);
-        assert_eq!(whole(&Quantity("junk".into())), 0);
-    }
-
-    #[test]
-    fn quality_of_service_follows_requests_and_limits() {
-        let none = pod(vec![container(serde_json::json!({}))]);
-        let both = serde_json::json!({"limits": {"cpu": "1", "memory": "1Gi"}});
-        let some = serde_json::json!({"requests": {"cpu": "100m"}});
-        assert_eq!(qos(&none), Qos::BestEffort);
-        assert_eq!(qos(&pod(vec![container(both.clone())])), Qos::Guaranteed);
-        assert_eq!(qos(&pod(vec![container(both), container(some)])), Qos::Burstable);
-    }
-
-    #[test]
     fn cgroup_numbers_are_clamped() {
         assert_eq!(shares(0), 2);
         assert_eq!(shares(500), 512);
@@ -312,6 +138,18 @@ mod tests {
         let half = container(serde_json::json!({"limits": {"memory": "1Gi"}}));
         let both = pod_linux(&pod(vec![limited, half]));
         assert_eq!((both.cpu_quota, both.memory_limit_in_bytes), (0, 2 << 30));
+    }
+
+    #[test]
+    fn limits_of_the_pod_hold_for_containers_without_any() {
+        let mut whole = pod(vec![container(serde_json::json!({}))]);
+        let stanza = serde_json::json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "1Gi"}});
+        whole.spec.as_mut().unwrap().resources = Some(serde_json::from_value(stanza).unwrap());
+        let found = pod_linux(&whole);
+        assert_eq!(
+            (found.cpu_quota, found.cpu_shares, found.memory_limit_in_bytes),
+            (200_000, 1024, 1 << 30)
+        );
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::Pod;
+use podwire_api::quantity::Quantity;
+use podwire_api::resources::Resources;
 use podwire_wire::cri;
 
 use crate::{
@@ -60,12 +62,12 @@ pub(crate) fn config(
 }
 
 fn overhead(pod: &Pod) -> cri::LinuxContainerResources {
-    let own = spec::spec(pod).overhead.clone().unwrap_or_default();
-    let (cpu, memory) = (own.get("cpu").map(resources::milli), own.get("memory").map(resources::whole));
+    let own = Resources::from(spec::spec(pod).overhead.as_ref());
+    let cpu = own.get("cpu").map(Quantity::milli_value);
     cri::LinuxContainerResources {
         cpu_shares: cpu.map(resources::shares).unwrap_or_default(),
         cpu_quota: cpu.map(resources::quota).unwrap_or_default(),
-        memory_limit_in_bytes: memory.unwrap_or_default(),
+        memory_limit_in_bytes: own.value("memory"),
         ..Default::default()
     }
 }

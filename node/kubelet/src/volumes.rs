@@ -14,6 +14,7 @@ use std::{
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, HostPathVolumeSource, Pod, Volume};
+use podwire_api::quantity::Quantity;
 use podwire_linux::beneath;
 use podwire_wire::cri;
 use rustix::fs::{Gid, Mode};
@@ -234,10 +235,10 @@ fn empty_dir(
     let (mut folder, mut fresh) = beneath::make::folder(&parent, name, 0o777).map_err(plain)?;
     let device = |of: &OwnedFd| rustix::fs::fstat(of).map(|stat| stat.st_dev);
     if source.medium.as_deref() == Some("Memory") && device(&folder)? == device(&parent)? {
-        let limit = source.size_limit.as_ref().map(resources::whole).filter(|size| *size > 0);
-        let pod_limit =
-            resources::pod_limits(pod).get("memory").map(resources::whole).filter(|size| *size > 0);
-        let size = [limit, pod_limit, Some(capacity)].into_iter().flatten().min().unwrap_or(capacity);
+        let limit = source.size_limit.as_ref().map(|text| Quantity::from(text).value());
+        let pod_limit = resources::pod_limits(pod).value("memory");
+        let limits = [limit, Some(pod_limit)].into_iter().flatten().filter(|size| *size > 0);
+        let size = limits.fold(capacity, i64::min);
         podwire_linux::mount::tmpfs_at(&folder, u64::try_from(size).unwrap_or_default(), 0o777)
             .map_err(io::Error::other)?;
         folder = beneath::make::folder(&parent, name, 0o777).map_err(plain)?.0;

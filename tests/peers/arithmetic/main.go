@@ -86,10 +86,11 @@ func list(from core.ResourceList) map[string]string {
 
 func pod(pod *core.Pod) answer {
 	assumed := core.ResourceList{core.ResourceCPU: resource.MustParse("100m"), core.ResourceMemory: resource.MustParse("200Mi")}
+	// Each call gets a pod of its own: adding the overhead may change the quantities of the pod it is given.
 	return answer{
-		"requests": list(resources.PodRequests(pod, resources.PodResourcesOptions{})),
-		"limits":   list(resources.PodLimits(pod, resources.PodResourcesOptions{})),
-		"nonzero":  list(resources.PodRequests(pod, resources.PodResourcesOptions{NonMissingContainerRequests: assumed})),
+		"requests": list(resources.PodRequests(pod.DeepCopy(), resources.PodResourcesOptions{})),
+		"limits":   list(resources.PodLimits(pod.DeepCopy(), resources.PodResourcesOptions{})),
+		"nonzero":  list(resources.PodRequests(pod.DeepCopy(), resources.PodResourcesOptions{NonMissingContainerRequests: assumed})),
 		"qos":      string(qos.ComputePodQOS(pod)),
 	}
 }

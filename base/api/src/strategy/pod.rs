@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Facts, Generation, Object, Strategy, copy, graft, keep_owners, part, pod_qos};
+use super::{Facts, Generation, Object, Strategy, copy, graft, keep_owners, part};
 use crate::defaults::{self, child};
+use crate::pod_resources::PodResources;
 use crate::table::{self, Column};
 use crate::validate::{self, Errors};
 use crate::{Kind, Part, fields, warnings};
@@ -28,7 +29,7 @@ impl Strategy for Pods {
         if part(object, "spec")["terminationGracePeriodSeconds"].as_i64().is_some_and(|s| s < 0) {
             child(object, "spec").insert("terminationGracePeriodSeconds".to_owned(), json!(1));
         }
-        let class = pod_qos(part(object, "spec"));
+        let class = PodResources::from(part(object, "spec")).qos().as_str();
         object.insert("status".to_owned(), json!({"phase": "Pending", "qosClass": class}));
         gated_condition(object);
     }

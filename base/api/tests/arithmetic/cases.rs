@@ -1,5 +1,6 @@
 //! The questions: written ones for the corners, generated ones for the rest.
 
+mod pods;
 mod quantities;
 
 use serde_json::Value;
@@ -23,7 +24,7 @@ impl Kind {
 }
 
 fn kinds() -> Vec<Kind> {
-    vec![quantities::texts(), quantities::sums()]
+    vec![quantities::texts(), quantities::sums(), pods::pods()]
 }
 
 fn gather(count: fn(&Kind) -> usize) -> Vec<Value> {

@@ -18,6 +18,11 @@ impl Dice {
         usize::try_from(mixed % u64::try_from(bound).unwrap()).unwrap()
     }
 
+    /// Yes in one of `n` throws.
+    pub(crate) fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
     pub(crate) fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
         from[self.below(from.len())]
     }

@@ -1,6 +1,8 @@
 //! Our answers, in the form in which the peer gives upstream's.
 
+use podwire_api::pod_resources::PodResources;
 use podwire_api::quantity::Quantity;
+use podwire_api::resources::Resources;
 use serde_json::{Value, json};
 
 fn text(value: &Value) -> &str {
@@ -12,6 +14,7 @@ pub(crate) fn answer(question: &Value) -> Value {
     match text(&question["ask"]) {
         "quantity" => quantity(text(&question["text"])),
         "sum" => sum(text(&question["text"]), text(&question["right"])),
+        "pod" => pod(&question["pod"]["spec"]),
         other => panic!("no such question: {other}"),
     }
 }
@@ -36,4 +39,19 @@ fn quantity(text: &str) -> Value {
 fn sum(left: &str, right: &str) -> Value {
     let (left, right) = (Quantity::parse(left).unwrap(), Quantity::parse(right).unwrap());
     json!({"sum": left.plus(&right).to_string(), "order": left.cmp(&right) as i8})
+}
+
+fn list(resources: &Resources) -> Value {
+    resources.iter().map(|(name, amount)| (name.to_owned(), json!(amount.to_string()))).collect()
+}
+
+fn pod(spec: &Value) -> Value {
+    let pod = PodResources::from(spec);
+    let assumed = Resources::from(&json!({"cpu": "100m", "memory": "200Mi"}));
+    json!({
+        "requests": list(&pod.requests()),
+        "limits": list(&pod.limits()),
+        "nonzero": list(&pod.requests_assuming(&assumed)),
+        "qos": pod.qos().as_str(),
+    })
 }

@@ -3,6 +3,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use http::Method;
+use podwire_api::quantity::Quantity;
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -152,7 +153,7 @@ impl Reporter {
             })
             .collect();
         let resources = json!({
-            "cpu": crate::resources::quantity(node.config.milli_cpu).0,
+            "cpu": Quantity::from_milli(node.config.milli_cpu).to_string(),
             "memory": format!("{}Ki", node.config.memory_capacity / 1024),
             "pods": node.config.max_pods.to_string(),
             "ephemeral-storage": node.config.storage_capacity.to_string(),

@@ -6,6 +6,7 @@ use super::super::error::{Errors, list, text};
 use super::super::meta;
 use super::scheduling;
 use crate::path::Path;
+use crate::pod_resources::PodResources;
 use crate::syntax;
 
 const UPDATABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
@@ -206,7 +207,7 @@ pub(crate) fn update_resize(new: &Value, old: &Value, errors: &mut Errors) {
             format!("only cpu and memory resources are mutable\n{}", differences(&old["spec"], &munged));
         errors.forbidden(&path, &words);
     }
-    if crate::strategy::pod_qos(&new["spec"]) != text(&old["status"]["qosClass"])
+    if PodResources::from(&new["spec"]).qos().as_str() != text(&old["status"]["qosClass"])
         && !text(&old["status"]["qosClass"]).is_empty()
     {
         errors.invalid(
