@@ -20,6 +20,7 @@ pub mod strict;
 pub mod syntax;
 pub mod table;
 pub mod time;
+pub mod toleration;
 #[cfg(feature = "typed")]
 mod typed;
 pub mod validate;

@@ -4,12 +4,20 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{
+    Container, NodeSelectorRequirement, NodeSelectorTerm as TypedTerm, PodSpec, PreferredSchedulingTerm,
+    ResourceRequirements, Taint as TypedTaint, Toleration as TypedToleration,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as TypedSelector;
 
 use crate::pod_resources::{InitContainer, PodResources, Requirements};
 use crate::quantity::Quantity;
 use crate::resources::Resources;
+use crate::selector::{
+    LabelSelector, NodePreferences, NodeSelectorTerm, RequiredNodeAffinity, SelectorError,
+};
+use crate::toleration::{Taint, Toleration};
 
 /// One that cannot be read, which no server sends, is zero.
 impl From<&QuantityText> for Quantity {
@@ -57,6 +65,72 @@ impl From<&PodSpec> for PodResources {
             init: spec.init_containers.iter().flatten().map(init).collect(),
             pod: spec.resources.as_ref().map(Requirements::from),
             overhead: spec.overhead.as_ref().into(),
+        }
+    }
+}
+
+impl TryFrom<&TypedSelector> for LabelSelector {
+    type Error = SelectorError;
+
+    fn try_from(selector: &TypedSelector) -> Result<LabelSelector, SelectorError> {
+        let labels = selector.match_labels.iter().flatten();
+        let expressions = selector.match_expressions.iter().flatten();
+        LabelSelector::from_parts(
+            labels.map(|(key, value)| (key.as_str(), value.as_str())),
+            expressions
+                .map(|one| (one.key.as_str(), one.operator.as_str(), one.values.clone().unwrap_or_default())),
+        )
+    }
+}
+
+impl From<&TypedTerm> for NodeSelectorTerm {
+    fn from(term: &TypedTerm) -> NodeSelectorTerm {
+        let raw = |one| {
+            let one: &NodeSelectorRequirement = one;
+            (one.key.as_str(), one.operator.as_str(), one.values.clone().unwrap_or_default())
+        };
+        let labels = term.match_expressions.iter().flatten().map(raw);
+        NodeSelectorTerm::new(labels, term.match_fields.iter().flatten().map(raw))
+    }
+}
+
+impl From<&PodSpec> for RequiredNodeAffinity {
+    fn from(spec: &PodSpec) -> RequiredNodeAffinity {
+        let nodes = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+        let required =
+            nodes.and_then(|nodes| nodes.required_during_scheduling_ignored_during_execution.as_ref());
+        let labels = spec.node_selector.iter().flatten();
+        RequiredNodeAffinity {
+            labels: labels.map(|(key, value)| (key.clone(), value.clone())).collect(),
+            terms: required
+                .map(|required| required.node_selector_terms.iter().map(NodeSelectorTerm::from).collect()),
+        }
+    }
+}
+
+impl From<&PodSpec> for NodePreferences {
+    fn from(spec: &PodSpec) -> NodePreferences {
+        let read = |one: &PreferredSchedulingTerm| (i64::from(one.weight), (&one.preference).into());
+        let nodes = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+        let preferred =
+            nodes.and_then(|nodes| nodes.preferred_during_scheduling_ignored_during_execution.as_ref());
+        NodePreferences(preferred.into_iter().flatten().map(read).collect())
+    }
+}
+
+impl<'a> From<&'a TypedTaint> for Taint<'a> {
+    fn from(taint: &'a TypedTaint) -> Taint<'a> {
+        Taint { key: &taint.key, value: taint.value.as_deref().unwrap_or_default(), effect: &taint.effect }
+    }
+}
+
+impl<'a> From<&'a TypedToleration> for Toleration<'a> {
+    fn from(toleration: &'a TypedToleration) -> Toleration<'a> {
+        Toleration {
+            key: toleration.key.as_deref().unwrap_or_default(),
+            operator: toleration.operator.as_deref().unwrap_or_default(),
+            value: toleration.value.as_deref().unwrap_or_default(),
+            effect: toleration.effect.as_deref().unwrap_or_default(),
         }
     }
 }

@@ -12,7 +12,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use kube::api::{Patch, PatchParams};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
-use podwire_api::selector::LabelSelector;
+use podwire_api::selector::{LabelSelector, lookup};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -76,7 +76,7 @@ fn aggregated(roles: &Roles, name: &str, role: &ClusterRole) -> Option<Vec<Polic
     let selectors = role.aggregation_rule.as_ref()?.cluster_role_selectors.as_deref().unwrap_or_default();
     let mut rules: Vec<PolicyRule> = Vec::new();
     for selector in selectors {
-        let selector = match LabelSelector::from_object(&json!(selector)) {
+        let selector = match LabelSelector::try_from(selector) {
             Ok(selector) => selector,
             Err(error) => {
                 tracing::warn!(role = name, %error, "a selector cannot be read; the role stays as it is");
@@ -85,7 +85,7 @@ fn aggregated(roles: &Roles, name: &str, role: &ClusterRole) -> Option<Vec<Polic
         };
         let chosen = roles.values().filter(|other| {
             let labels = other.labels();
-            other.name_any() != name && selector.matches_with(|key| labels.get(key).map(String::as_str))
+            other.name_any() != name && selector.matches_with(lookup(labels))
         });
         for rule in chosen.flat_map(|other| other.rules.as_deref().unwrap_or_default()) {
             if !rules.contains(rule) {

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::claims::Claims;
-use crate::node::{NodeFacts, NodeInfo};
+use crate::node::{Labels, NodeFacts, NodeInfo};
 use crate::pod::PodInfo;
-use crate::selector::Labels;
 
 /// What changed, for the pods that wait for a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

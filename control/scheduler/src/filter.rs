@@ -5,10 +5,12 @@ mod spread;
 
 use std::collections::BTreeSet;
 
+use podwire_api::selector::lookup;
+use podwire_api::toleration::{Taint, tolerated};
+
 use crate::cache::{Change, View};
 use crate::node::{NodeFacts, NodeInfo};
 use crate::pod::PodInfo;
-use crate::selector::tolerated;
 
 pub(crate) use interpod::Neighbours;
 pub(crate) use spread::SpreadState;
@@ -134,12 +136,8 @@ impl<'a> Prepared<'a> {
 }
 
 fn tolerates_unschedulable(pod: &PodInfo) -> bool {
-    let taint = k8s_openapi::api::core::v1::Taint {
-        key: "node.kubernetes.io/unschedulable".into(),
-        effect: "NoSchedule".into(),
-        ..Default::default()
-    };
-    tolerated(&taint, &pod.tolerations)
+    let taint = Taint { key: "node.kubernetes.io/unschedulable", value: "", effect: "NoSchedule" };
+    tolerated(taint, &pod.tolerations)
 }
 
 /// Whether a taint keeps new pods like this one away.
@@ -153,11 +151,7 @@ pub(crate) fn untolerated(pod: &PodInfo, facts: &NodeFacts) -> bool {
 
 /// Whether the node is one the pod asked for, by node selector and required node affinity.
 pub(crate) fn matches_node_affinity(pod: &PodInfo, name: &str, facts: &NodeFacts) -> bool {
-    pod.node_selector.iter().all(|(key, value)| facts.labels.get(key) == Some(value))
-        && pod
-            .required_nodes
-            .as_ref()
-            .is_none_or(|terms| terms.iter().any(|term| term.matches(name, &facts.labels)))
+    pod.required_nodes.matches(name, lookup(&facts.labels))
 }
 
 fn ports_taken(pod: &PodInfo, node: &NodeInfo) -> bool {

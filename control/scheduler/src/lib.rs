@@ -16,7 +16,6 @@ mod report;
 mod resources;
 mod run;
 mod score;
-mod selector;
 #[cfg(test)]
 mod testing;
 

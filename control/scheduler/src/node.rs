@@ -8,7 +8,9 @@ use podwire_api::resources::Resources as ResourceList;
 
 use crate::pod::PodInfo;
 use crate::resources::Resources;
-use crate::selector::Labels;
+
+/// Labels of an object.
+pub(crate) type Labels = BTreeMap<String, String>;
 
 /// What the API says about a node.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, Pod, PodAffinityTerm, PodSpec, PreferredSchedulingTerm, Toleration,
-    TopologySpreadConstraint, WeightedPodAffinityTerm,
+    Affinity, Container, Pod, PodAffinityTerm, PodSpec, Toleration, TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as TypedSelector;
+use podwire_api::selector::{LabelSelector, NodePreferences, RequiredNodeAffinity, lookup};
 
+use crate::node::Labels;
 use crate::resources::{Resources, pod_requests};
-use crate::selector::{LabelMatch, Labels, NodeTerm};
 
 /// A port of the node that a pod occupies.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,7 +46,7 @@ pub(crate) struct Spread {
     pub(crate) topology_key: String,
     /// Whether the constraint forbids nodes, or only ranks them.
     pub(crate) hard: bool,
-    pub(crate) selector: Option<LabelMatch>,
+    pub(crate) selector: Option<LabelSelector>,
     pub(crate) min_domains: i64,
     pub(crate) honor_affinity: bool,
     pub(crate) honor_taints: bool,
@@ -53,9 +55,9 @@ pub(crate) struct Spread {
 /// Which other pods to be near to or far from, and what near means.
 #[derive(Debug, Clone)]
 pub(crate) struct PodTerm {
-    selector: Option<LabelMatch>,
+    selector: Option<LabelSelector>,
     namespaces: BTreeSet<String>,
-    namespace_selector: Option<LabelMatch>,
+    namespace_selector: Option<LabelSelector>,
     pub(crate) topology_key: String,
     pub(crate) weight: i64,
 }
@@ -65,10 +67,9 @@ impl PodTerm {
     pub(crate) fn matches(&self, pod: &PodInfo, namespace_labels: Option<&Labels>) -> bool {
         let namespace = self.namespaces.contains(&pod.namespace)
             || self.namespace_selector.as_ref().is_some_and(|selector| {
-                namespace_labels
-                    .map_or_else(|| selector.matches(&Labels::new()), |labels| selector.matches(labels))
+                selector.matches_with(|key| namespace_labels?.get(key).map(String::as_str))
             });
-        namespace && self.selector.as_ref().is_some_and(|selector| selector.matches(&pod.labels))
+        namespace && self.selector.as_ref().is_some_and(|selector| selector.matches_with(lookup(&pod.labels)))
     }
 }
 
@@ -97,10 +98,8 @@ pub(crate) struct PodInfo {
     /// Whether no container asks for CPU or memory.
     pub(crate) best_effort: bool,
     pub(crate) ports: Vec<HostPort>,
-    pub(crate) node_selector: Labels,
-    /// Terms of which one must hold; `None` when nothing is asked.
-    pub(crate) required_nodes: Option<Vec<NodeTerm>>,
-    pub(crate) preferred_nodes: Vec<(i64, NodeTerm)>,
+    pub(crate) required_nodes: RequiredNodeAffinity,
+    pub(crate) preferred_nodes: NodePreferences,
     pub(crate) tolerations: Vec<Toleration>,
     pub(crate) images: Vec<String>,
     pub(crate) spread: Vec<Spread>,
@@ -151,9 +150,8 @@ impl PodInfo {
             requests: requests.exact,
             nonzero: requests.nonzero,
             ports: host_ports(spec),
-            node_selector: spec.node_selector.clone().unwrap_or_default(),
-            required_nodes: required_nodes(affinity),
-            preferred_nodes: preferred_nodes(affinity),
+            required_nodes: spec.into(),
+            preferred_nodes: spec.into(),
             tolerations: spec.tolerations.clone().unwrap_or_default(),
             images: images(spec),
             spread: spec
@@ -233,26 +231,17 @@ pub(crate) fn normalized_image(image: &str) -> String {
     if tagged { image.to_owned() } else { format!("{image}:latest") }
 }
 
-fn required_nodes(affinity: Option<&Affinity>) -> Option<Vec<NodeTerm>> {
-    let required =
-        affinity?.node_affinity.as_ref()?.required_during_scheduling_ignored_during_execution.as_ref()?;
-    Some(required.node_selector_terms.iter().map(NodeTerm::new).collect())
-}
-
-fn preferred_nodes(affinity: Option<&Affinity>) -> Vec<(i64, NodeTerm)> {
-    let read = |one: &PreferredSchedulingTerm| (i64::from(one.weight), NodeTerm::new(&one.preference));
-    affinity
-        .and_then(|affinity| affinity.node_affinity.as_ref())
-        .and_then(|nodes| nodes.preferred_during_scheduling_ignored_during_execution.as_ref())
-        .map_or_else(Vec::new, |list| list.iter().map(read).collect())
+/// A selector that cannot be read, which no server accepts, selects nothing.
+fn readable(selector: &TypedSelector) -> LabelSelector {
+    LabelSelector::try_from(selector).unwrap_or_else(|_| LabelSelector::nothing())
 }
 
 fn spread(one: &TopologySpreadConstraint, labels: &Labels) -> Spread {
-    let mut selector = one.label_selector.as_ref().map(LabelMatch::new);
+    let mut selector = one.label_selector.as_ref().map(readable);
     if let Some(selector) = &mut selector {
         for key in one.match_label_keys.iter().flatten() {
             if let Some(value) = labels.get(key) {
-                selector.and(key, value, true);
+                selector.require(key, value, true);
             }
         }
     }
@@ -300,12 +289,12 @@ impl PodTerms {
 }
 
 fn pod_term(term: &PodAffinityTerm, weight: i64, namespace: &str, labels: &Labels) -> PodTerm {
-    let mut selector = term.label_selector.as_ref().map(LabelMatch::new);
+    let mut selector = term.label_selector.as_ref().map(readable);
     if let Some(selector) = &mut selector {
         for (keys, equal) in [(&term.match_label_keys, true), (&term.mismatch_label_keys, false)] {
             for key in keys.iter().flatten() {
                 if let Some(value) = labels.get(key) {
-                    selector.and(key, value, equal);
+                    selector.require(key, value, equal);
                 }
             }
         }
@@ -317,7 +306,7 @@ fn pod_term(term: &PodAffinityTerm, weight: i64, namespace: &str, labels: &Label
     PodTerm {
         selector,
         namespaces,
-        namespace_selector: term.namespace_selector.as_ref().map(LabelMatch::new),
+        namespace_selector: term.namespace_selector.as_ref().map(readable),
         topology_key: term.topology_key.clone(),
         weight,
     }

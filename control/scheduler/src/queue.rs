@@ -209,7 +209,6 @@ fn inputs_differ(old: &PodInfo, new: &PodInfo) -> bool {
     old.labels != new.labels
         || old.requests != new.requests
         || old.tolerations != new.tolerations
-        || old.node_selector != new.node_selector
         || old.required_nodes != new.required_nodes
         || old.nominated.is_some() && new.nominated.is_none()
 }

@@ -3,10 +3,12 @@
 mod interpod;
 mod spread;
 
+use podwire_api::selector::lookup;
+use podwire_api::toleration::tolerated;
+
 use crate::cache::Cache;
 use crate::node::{NodeFacts, NodeInfo};
 use crate::pod::PodInfo;
-use crate::selector::tolerated;
 
 /// The best score of one plugin on one node.
 pub(crate) const MAX: i64 = 100;
@@ -54,20 +56,17 @@ fn normalize(mut raw: Vec<i64>, reverse: bool) -> Vec<i64> {
 fn taint_toleration(pod: &PodInfo, _: &Cache, nodes: &[Candidate]) -> Option<Vec<i64>> {
     let disliked = |(_, facts): &Candidate| {
         let soft = facts.taints.iter().filter(|taint| taint.effect == "PreferNoSchedule");
-        let count = soft.filter(|taint| !tolerated(taint, &pod.tolerations)).count();
+        let count = soft.filter(|taint| !tolerated(*taint, &pod.tolerations)).count();
         i64::try_from(count).unwrap_or(i64::MAX)
     };
     Some(normalize(nodes.iter().map(disliked).collect(), true))
 }
 
 fn node_affinity(pod: &PodInfo, _: &Cache, nodes: &[Candidate]) -> Option<Vec<i64>> {
-    if pod.preferred_nodes.is_empty() {
+    if pod.preferred_nodes.0.is_empty() {
         return None;
     }
-    let liked = |(node, facts): &Candidate| {
-        let matching = pod.preferred_nodes.iter().filter(|(_, term)| term.matches(&node.name, &facts.labels));
-        matching.map(|(weight, _)| weight).sum()
-    };
+    let liked = |(node, facts): &Candidate| pod.preferred_nodes.score(&node.name, lookup(&facts.labels));
     Some(normalize(nodes.iter().map(liked).collect(), false))
 }
 

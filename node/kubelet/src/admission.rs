@@ -4,8 +4,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::core::v1::{NodeSelectorTerm, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use podwire_api::pod_resources::QosClass;
+use podwire_api::selector::{RequiredNodeAffinity, lookup};
+use podwire_api::toleration::{Taint, tolerated};
 
 use crate::{evict::plan::Pressure, resources, spec};
 
@@ -57,12 +59,9 @@ fn pressure(pod: &Pod, view: &View) -> Result<(), Refused> {
         return Ok(());
     }
     if !view.pressure.disk {
-        let tolerates = spec::spec(pod).tolerations.iter().flatten().any(|t| {
-            let key = t.key.as_deref().unwrap_or_default();
-            let any = key.is_empty() && t.operator.as_deref() == Some("Exists");
-            any || key == "node.kubernetes.io/memory-pressure"
-        });
-        if resources::qos(pod) != QosClass::BestEffort || tolerates {
+        let taint = Taint { key: "node.kubernetes.io/memory-pressure", value: "", effect: "NoSchedule" };
+        let tolerates = || tolerated(taint, spec::spec(pod).tolerations.iter().flatten());
+        if resources::qos(pod) != QosClass::BestEffort || tolerates() {
             return Ok(());
         }
     }
@@ -171,46 +170,12 @@ fn out_of(name: &str, need: i64, used: i64, capacity: i64) -> Refused {
 }
 
 fn affinity(pod: &Pod, view: &View) -> Result<(), Refused> {
-    let spec = spec::spec(pod);
-    let selected =
-        spec.node_selector.iter().flatten().all(|(key, value)| view.labels.get(key) == Some(value));
-    let required = spec
-        .affinity
-        .as_ref()
-        .and_then(|a| a.node_affinity.as_ref())
-        .and_then(|n| n.required_during_scheduling_ignored_during_execution.as_ref());
-    let matched = required.is_none_or(|r| r.node_selector_terms.iter().any(|term| term_matches(term, view)));
-    if selected && matched {
+    let required = RequiredNodeAffinity::from(spec::spec(pod));
+    if required.matches(&view.node_name, lookup(&view.labels)) {
         return Ok(());
     }
     let text = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector".to_owned();
     Err(refused("NodeAffinity", text))
-}
-
-fn term_matches(term: &NodeSelectorTerm, view: &View) -> bool {
-    let labels = term.match_expressions.as_deref().unwrap_or_default();
-    let fields = term.match_fields.as_deref().unwrap_or_default();
-    if labels.is_empty() && fields.is_empty() {
-        return false;
-    }
-    labels.iter().all(|r| requirement(&r.operator, r.values.as_deref(), view.labels.get(&r.key)))
-        && fields.iter().all(|r| {
-            r.key == "metadata.name" && requirement(&r.operator, r.values.as_deref(), Some(&view.node_name))
-        })
-}
-
-fn requirement(operator: &str, values: Option<&[String]>, held: Option<&String>) -> bool {
-    let values = values.unwrap_or_default();
-    let number = |text: Option<&String>| text.and_then(|t| t.parse::<i64>().ok());
-    match operator {
-        "In" => held.is_some_and(|h| values.contains(h)),
-        "NotIn" => held.is_none_or(|h| !values.contains(h)),
-        "Exists" => held.is_some(),
-        "DoesNotExist" => held.is_none(),
-        "Gt" => number(held).zip(number(values.first())).is_some_and(|(h, v)| h > v),
-        "Lt" => number(held).zip(number(values.first())).is_some_and(|(h, v)| h < v),
-        _ => false,
-    }
 }
 
 fn ports(pod: &Pod, view: &View) -> Result<(), Refused> {

@@ -2,36 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::SelectorError;
+use super::{LabelRequirement, Operator, SelectorError};
 use crate::syntax;
-
-/// How a term compares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operator {
-    /// `=`, `==` or `in`.
-    In,
-    /// `!=` or `notin`; an absent key matches.
-    NotIn,
-    /// The key alone.
-    Exists,
-    /// `!key`.
-    DoesNotExist,
-    /// `>`.
-    GreaterThan,
-    /// `<`.
-    LessThan,
-}
-
-/// One term of a label selector.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LabelRequirement {
-    /// Label key.
-    pub key: String,
-    /// Comparison.
-    pub operator: Operator,
-    /// Values compared with.
-    pub values: Vec<String>,
-}
 
 /// A parsed label selector: all terms must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,32 +23,49 @@ impl LabelSelector {
     /// Reads a `LabelSelector` object; null selects nothing, `{}` everything.
     pub fn from_object(object: &Value) -> Result<LabelSelector, SelectorError> {
         if object.is_null() {
-            return Ok(LabelSelector { terms: Vec::new(), nothing: true });
+            return Ok(LabelSelector::nothing());
         }
+        let strings = |list: &Value| -> Vec<String> {
+            list.as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
+        };
+        let labels = object["matchLabels"].as_object().into_iter().flatten();
+        let expressions = object["matchExpressions"].as_array().into_iter().flatten();
+        LabelSelector::from_parts(
+            labels.map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default())),
+            expressions.map(|one| (text(&one["key"]), text(&one["operator"]), strings(&one["values"]))),
+        )
+    }
+
+    /// The selector of these labels with their values, and of these keys with operators and values.
+    pub fn from_parts<'a>(
+        labels: impl IntoIterator<Item = (&'a str, &'a str)>,
+        expressions: impl IntoIterator<Item = (&'a str, &'a str, Vec<String>)>,
+    ) -> Result<LabelSelector, SelectorError> {
         let mut terms = Vec::new();
-        for (key, value) in object["matchLabels"].as_object().into_iter().flatten() {
-            let values = vec![value.as_str().unwrap_or_default().to_owned()];
-            terms.push(LabelRequirement { key: key.clone(), operator: Operator::In, values });
+        for (key, value) in labels {
+            terms.push(LabelRequirement::new(key, Operator::In, vec![value.to_owned()])?);
         }
-        for expression in object["matchExpressions"].as_array().into_iter().flatten() {
-            let operator = match expression["operator"].as_str().unwrap_or_default() {
-                "In" => Operator::In,
-                "NotIn" => Operator::NotIn,
-                "Exists" => Operator::Exists,
-                "DoesNotExist" => Operator::DoesNotExist,
-                other => {
-                    return Err(SelectorError(format!("\"{other}\" is not a valid label selector operator")));
+        for (key, name, values) in expressions {
+            let operator = match Operator::by_name(name) {
+                Some(Operator::GreaterThan | Operator::LessThan) | None => {
+                    return fail(format!("{name:?} is not a valid label selector operator"));
                 }
+                Some(operator) => operator,
             };
-            let strings = expression["values"].as_array().into_iter().flatten();
-            let values = strings.filter_map(|v| v.as_str().map(str::to_owned)).collect();
-            terms.push(LabelRequirement {
-                key: expression["key"].as_str().unwrap_or_default().to_owned(),
-                operator,
-                values,
-            });
+            terms.push(LabelRequirement::new(key, operator, values)?);
         }
         Ok(LabelSelector { terms, nothing: false })
+    }
+
+    /// The selector that selects nothing.
+    pub fn nothing() -> LabelSelector {
+        LabelSelector { terms: Vec::new(), nothing: true }
+    }
+
+    /// Also requires that `key` has `value`, or that it has not.
+    pub fn require(&mut self, key: &str, value: &str, equal: bool) {
+        let operator = if equal { Operator::In } else { Operator::NotIn };
+        self.terms.push(LabelRequirement { key: key.to_owned(), operator, values: vec![value.to_owned()] });
     }
 
     /// The terms, sorted by key.
@@ -97,21 +86,6 @@ impl LabelSelector {
     /// Whether an object is selected, given a way to look up its labels.
     pub fn matches_with<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         !self.nothing && self.terms.iter().all(|t| t.holds(label(&t.key)))
-    }
-}
-
-impl LabelRequirement {
-    fn holds(&self, value: Option<&str>) -> bool {
-        let listed = |v: &str| self.values.iter().any(|x| x == v);
-        let compare = |v: &str| Some((v.parse::<i64>().ok()?, self.values.first()?.parse::<i64>().ok()?));
-        match self.operator {
-            Operator::In => value.is_some_and(listed),
-            Operator::NotIn => !value.is_some_and(listed),
-            Operator::Exists => value.is_some(),
-            Operator::DoesNotExist => value.is_none(),
-            Operator::GreaterThan => value.and_then(compare).is_some_and(|(a, b)| a > b),
-            Operator::LessThan => value.and_then(compare).is_some_and(|(a, b)| a < b),
-        }
     }
 }
 
@@ -265,14 +239,15 @@ impl Parser {
             (Token::NotIn | Token::NotEquals, _) => Operator::NotIn,
             (Token::Greater, _) => Operator::GreaterThan,
             (Token::Less, _) => Operator::LessThan,
-            (_, literal) => return fail(format!("found '{literal}', expected: in, notin, =, ==, !=, >, <")),
+            (_, literal) => {
+                return fail(format!("found '{literal}', expected: in, notin, =, ==, !=, gt, lt"));
+            }
         };
         let by_word = matches!(self.tokens[self.at - 1].0, Token::In | Token::NotIn);
         let mut values = if by_word { self.values()? } else { vec![self.exact()?] };
         values.sort();
         values.dedup();
-        check_values(&key, operator, &values)?;
-        Ok(LabelRequirement { key, operator, values })
+        LabelRequirement::new(&key, operator, values)
     }
 
     fn exact(&mut self) -> Result<String, SelectorError> {
@@ -334,26 +309,8 @@ impl Parser {
     }
 }
 
-fn check_values(key: &str, operator: Operator, values: &[String]) -> Result<(), SelectorError> {
-    let mut errors = Vec::new();
-    if matches!(operator, Operator::GreaterThan | Operator::LessThan) {
-        for (i, v) in values.iter().enumerate().filter(|(_, v)| v.parse::<i64>().is_err()) {
-            errors.push(format!(
-                "values[{i}]: Invalid value: {v:?}: for 'Gt', 'Lt' operators, the value must be an integer"
-            ));
-        }
-    }
-    for (i, v) in values.iter().enumerate() {
-        let complaints = syntax::label_value(v);
-        if !complaints.is_empty() {
-            errors.push(format!("values[{i}][{key}]: Invalid value: {v:?}: {}", complaints.join("; ")));
-        }
-    }
-    match errors.len() {
-        0 => Ok(()),
-        1 => fail(errors.remove(0)),
-        _ => fail(format!("[{}]", errors.join(", "))),
-    }
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -396,7 +353,7 @@ mod tests {
         for (text, error) in [
             ("app=web,", "found '', expected: identifier after ','"),
             ("=a", "found '=', expected: !, identifier, or 'end of string'"),
-            ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, >, <"),
+            ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
             ("a in b", "unable to parse requirement: found 'b' expected: '('"),
             ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),
             ("a=b c", "found 'c', expected: ',' or 'end of string'"),

@@ -2,6 +2,8 @@
 
 mod pods;
 mod quantities;
+mod selectors;
+mod tolerations;
 
 use serde_json::Value;
 
@@ -24,7 +26,16 @@ impl Kind {
 }
 
 fn kinds() -> Vec<Kind> {
-    vec![quantities::texts(), quantities::sums(), pods::pods()]
+    vec![
+        quantities::texts(),
+        quantities::sums(),
+        pods::pods(),
+        selectors::texts(),
+        selectors::objects(),
+        selectors::nodes(),
+        selectors::preferences(),
+        tolerations::tolerations(),
+    ]
 }
 
 fn gather(count: fn(&Kind) -> usize) -> Vec<Value> {

@@ -27,6 +27,11 @@ impl Dice {
         from[self.below(from.len())]
     }
 
+    /// Up to `most` of them.
+    pub(crate) fn some<'a>(&mut self, from: &[&'a str], most: usize) -> Vec<&'a str> {
+        (0..self.below(most + 1)).map(|_| self.pick(from)).collect()
+    }
+
     /// So many digits.
     pub(crate) fn digits(&mut self, count: usize) -> String {
         (0..count).map(|_| char::from(b'0' + u8::try_from(self.below(10)).unwrap())).collect()

@@ -3,6 +3,8 @@
 use podwire_api::pod_resources::PodResources;
 use podwire_api::quantity::Quantity;
 use podwire_api::resources::Resources;
+use podwire_api::selector::{LabelSelector, NodePreferences, RequiredNodeAffinity};
+use podwire_api::toleration;
 use serde_json::{Value, json};
 
 fn text(value: &Value) -> &str {
@@ -15,6 +17,24 @@ pub(crate) fn answer(question: &Value) -> Value {
         "quantity" => quantity(text(&question["text"])),
         "sum" => sum(text(&question["text"]), text(&question["right"])),
         "pod" => pod(&question["pod"]["spec"]),
+        "text selector" => match LabelSelector::parse(text(&question["text"])) {
+            Ok(selector) => json!({"matches": selector.matches_with(labels(&question["labels"]))}),
+            Err(error) => json!({"error": error.to_string()}),
+        },
+        "label selector" => match LabelSelector::from_object(&question["selector"]) {
+            Ok(selector) => json!({"matches": selector.matches_with(labels(&question["labels"]))}),
+            Err(_) => json!({"refused": true}),
+        },
+        "node" => {
+            let node = &question["node"]["metadata"];
+            let required = RequiredNodeAffinity::from(&question["pod"]["spec"]);
+            json!({"matches": required.matches(text(&node["name"]), labels(&node["labels"]))})
+        }
+        "preferred" => preferred(&question["preferred"], &question["node"]["metadata"]),
+        "toleration" => {
+            let tolerations = question["tolerations"].as_array().unwrap();
+            json!({"tolerated": toleration::tolerated(&question["taint"], tolerations)})
+        }
         other => panic!("no such question: {other}"),
     }
 }
@@ -54,4 +74,17 @@ fn pod(spec: &Value) -> Value {
         "nonzero": list(&pod.requests_assuming(&assumed)),
         "qos": pod.qos().as_str(),
     })
+}
+
+fn labels<'a>(labels: &'a Value) -> impl Fn(&str) -> Option<&'a str> {
+    |key| labels[key].as_str()
+}
+
+fn preferred(terms: &Value, node: &Value) -> Value {
+    let preferences = NodePreferences::from(terms);
+    // Upstream refuses the list for one term that cannot be read; a term without weight is never read.
+    if preferences.0.iter().any(|(weight, term)| *weight != 0 && !term.is_readable()) {
+        return json!({"refused": true});
+    }
+    json!({"score": preferences.score(text(&node["name"]), labels(&node["labels"]))})
 }

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use k8s_openapi::api::core::v1::{Taint, Toleration};
+use k8s_openapi::api::core::v1::Taint;
+use podwire_api::toleration::Toleration;
 use serde_json::{Value, json};
 
 use super::view::{NodeView, PodView};
@@ -127,7 +128,8 @@ fn ours(taint: &Taint) -> bool {
 pub(crate) fn eviction_time(pod: &PodView, taints: Vec<&Taint>, now: u64) -> Option<u64> {
     let mut earliest = None;
     for taint in taints {
-        let matching: Vec<_> = pod.tolerations.iter().filter(|one| tolerates(one, taint)).collect();
+        let matching: Vec<_> =
+            pod.tolerations.iter().filter(|one| Toleration::from(*one).tolerates(taint)).collect();
         if matching.is_empty() {
             return Some(0);
         }
@@ -143,18 +145,6 @@ pub(crate) fn eviction_time(pod: &PodView, taints: Vec<&Taint>, now: u64) -> Opt
         }
     }
     earliest
-}
-
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
-    let text = |value: &Option<String>| value.clone().unwrap_or_default();
-    let (effect, key) = (text(&toleration.effect), text(&toleration.key));
-    (effect.is_empty() || effect == taint.effect)
-        && (key.is_empty() || key == taint.key)
-        && match toleration.operator.as_deref().unwrap_or_default() {
-            "Exists" => true,
-            "" | "Equal" => text(&toleration.value) == text(&taint.value),
-            _ => false,
-        }
 }
 
 /// Finished pods beyond the threshold, oldest first.

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use podwire_api::selector::lookup;
+
 use super::{Plugin, Rejection, matches_node_affinity, untolerated};
 use crate::cache::View;
 use crate::node::{NodeFacts, NodeInfo};
@@ -48,7 +50,8 @@ impl SpreadState {
             let domains = i64::try_from(counts.len()).unwrap_or(i64::MAX);
             let emptiest =
                 if domains < spread.min_domains { 0 } else { counts.values().copied().min().unwrap_or(0) };
-            let own = i64::from(spread.selector.as_ref().is_some_and(|s| s.matches(&pod.labels)));
+            let own =
+                i64::from(spread.selector.as_ref().is_some_and(|s| s.matches_with(lookup(&pod.labels))));
             let here = counts.get(domain).copied().unwrap_or(0);
             if here + own - emptiest > spread.max_skew {
                 return reject(text.to_owned(), true);
@@ -68,7 +71,7 @@ pub(crate) fn considered(spread: &Spread, pod: &PodInfo, node: &NodeInfo, facts:
 pub(crate) fn matching(spread: &Spread, pod: &PodInfo, node: &NodeInfo) -> i64 {
     let Some(selector) = &spread.selector else { return 0 };
     let counted = node.pods.values().filter(|other| {
-        other.namespace == pod.namespace && !other.deleting && selector.matches(&other.labels)
+        other.namespace == pod.namespace && !other.deleting && selector.matches_with(lookup(&other.labels))
     });
     i64::try_from(counted.count()).unwrap_or(i64::MAX)
 }
