@@ -19,22 +19,19 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    apparmor::Confinement,
-    backend::Backend,
+    container::{apparmor::Confinement, exits, oci_runtimes::Foreigners},
     core::{Core, Settings},
     error::{Error, OpError},
-    events::Events,
-    exits,
-    foreign::Foreigners,
     host,
-    image_service::Images,
     joins::Joins,
-    journal::{Journal, Opened},
     model::Registry,
     plugins::{Plugins, View},
-    recovery, serve,
-    service::Service,
-    stream::StreamServer,
+    recovery::{
+        self,
+        journal::{Journal, Opened},
+    },
+    service::{Service, events::Events, images::Images, serve},
+    stream::{StreamServer, containers::Backend},
 };
 
 /// How long operations under way may take to finish at shutdown.

@@ -1,5 +1,17 @@
 //! The life of a container after its creation: start, stop, remove, update, and what its exit does.
 
+pub(crate) mod apparmor;
+pub(crate) mod cdi;
+pub(crate) mod creation;
+pub(crate) mod exec;
+pub(crate) mod exits;
+pub(crate) mod image_volume;
+pub(crate) mod launch;
+pub(crate) mod layered;
+pub(crate) mod oci_runtimes;
+pub(crate) mod signal;
+pub(crate) mod spec;
+
 use std::{
     path::PathBuf,
     sync::{Arc, atomic::Ordering},
@@ -11,15 +23,14 @@ use podwire_container::{CreateRequest, Rootfs};
 use podwire_linux::mount::Handing;
 use podwire_wire::cri::{self, ContainerEventType as Happened};
 
+use self::spec::resources;
 use crate::{
     arrow::Arrow,
     core::{Core, Exit},
     error::{OpError, chain},
-    host, launch,
+    host,
     model::Container,
-    records::{ContainerPhase, SandboxPhase, row::Kind},
-    signal,
-    spec::resources,
+    recovery::records::{ContainerPhase, SandboxPhase, row::Kind},
 };
 
 /// What a container that could not be started is said to have exited with.
@@ -97,7 +108,7 @@ pub(crate) fn create_request(core: &Core, container: &Container) -> Result<Creat
         stdin: container.config.stdin,
         stdin_once: container.config.stdin_once,
         oom_watch: true,
-        bundle: crate::foreign::bundle_of_hooks(core, container)?,
+        bundle: oci_runtimes::bundle_of_hooks(core, container)?,
     })
 }
 
@@ -235,7 +246,8 @@ pub(crate) async fn stop(core: &Arc<Core>, container: &Arc<Container>, seconds: 
         return Ok(());
     }
     let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-    let ended = |state: &crate::records::ContainerStateRow| state.phase() != ContainerPhase::Running;
+    let ended =
+        |state: &crate::recovery::records::ContainerStateRow| state.phase() != ContainerPhase::Running;
     if !grace.is_zero() {
         send(core, container, container.row.stop_signal).await?;
         if tokio::time::timeout(grace, watch.wait_for(ended)).await.is_ok() {
@@ -309,7 +321,7 @@ pub(crate) fn release(core: &Core, container: &Container) -> Result<(), OpError>
     }
     let folder = core.container_dir(id);
     if folder.exists() {
-        crate::foreign::release(core, container)?;
+        oci_runtimes::release(core, container)?;
         podwire_linux::mount::detach_all_under(&folder)
             .map_err(OpError::failed("unmount below the container"))?;
     }

@@ -19,15 +19,13 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    apparmor::Confinement,
+    container::{apparmor::Confinement, oci_runtimes::Foreigners, spec::Host},
     error::{OpError, Shared},
-    events::Events,
-    foreign::Foreigners,
-    hooks::Hooks,
     joins::Joins,
-    journal::Journal,
     model::{Registry, SandboxKey},
-    spec::Host,
+    plugins::hooks::Hooks,
+    recovery::journal::Journal,
+    service::events::Events,
 };
 
 /// Names the composition root chose.

@@ -9,7 +9,7 @@ use std::{
 
 use podwire_wire::cri;
 
-use crate::spec::{
+use crate::container::spec::{
     Host, caps,
     mounts::{Resolved, ResolvedDevice},
 };

@@ -6,11 +6,12 @@ use oci_spec::runtime::Spec;
 use podwire_wire::cri;
 
 use crate::{
-    cdi,
-    journal::{Journal, Opened},
-    pod_files,
-    records::{SandboxRow, row::Kind},
-    spec::user,
+    container::{cdi, spec::user},
+    recovery::{
+        journal::{Journal, Opened},
+        records::{SandboxRow, row::Kind},
+    },
+    sandbox::pod_files,
 };
 
 /// What a journal holds.

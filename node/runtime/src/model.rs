@@ -17,12 +17,15 @@ use podwire_wire::cri;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use crate::{
+    container::spec::{Namespaces, UserNamespace},
     error::OpError,
-    journal::Journal,
-    records::{
-        ContainerPhase, ContainerRow, ContainerStateRow, SandboxPhase, SandboxRow, SandboxStateRow, row::Kind,
+    recovery::{
+        journal::Journal,
+        records::{
+            ContainerPhase, ContainerRow, ContainerStateRow, SandboxPhase, SandboxRow, SandboxStateRow,
+            row::Kind,
+        },
     },
-    spec::{Namespaces, UserNamespace},
 };
 
 /// The identity under which a retry of RunPodSandbox is recognised.

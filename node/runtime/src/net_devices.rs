@@ -18,7 +18,7 @@ use crate::{
     core::Core,
     error::{OpError, chain},
     model::{Container, Sandbox},
-    records::MovedDevice,
+    recovery::records::MovedDevice,
 };
 
 /// Addresses that somebody set, not the kernel for a while.

@@ -2,6 +2,8 @@
 //!
 //! Tasks: evictions run in the runtime's tracker. Without a plugin every point returns at once and nothing is described.
 
+pub(crate) mod hooks;
+
 use std::{
     collections::HashMap,
     sync::{Arc, OnceLock, Weak, atomic::Ordering},
@@ -17,15 +19,13 @@ use podwire_nri::{
 };
 use podwire_wire::cri;
 
+use self::hooks::{HookError, Hooks, NewContainer};
 use crate::{
-    container,
+    container::{self, creation::image_ref, spec::resources},
     core::Core,
-    creation::image_ref,
     error::{OpError, chain},
-    hooks::{HookError, Hooks, NewContainer},
     model::{Container, Sandbox},
-    records::{ContainerPhase, SandboxPhase},
-    spec::resources,
+    recovery::records::{ContainerPhase, SandboxPhase},
 };
 
 /// How long plugins may take to come back after a restart.
@@ -275,7 +275,7 @@ impl Hooks for Plugins {
             if let Some(class) = applied.blockio_class.filter(|class| !class.is_empty()) {
                 return Err(format!("there is no block I/O class {class:?} on this node").into());
             }
-            crate::cdi::inject(spec, &core.settings.cdi_dirs, &applied.cdi_devices)?;
+            crate::container::cdi::inject(spec, &core.settings.cdi_dirs, &applied.cdi_devices)?;
             change_others(&core, wish.updates).await;
             evict(&core, wish.evictions);
             Ok(())

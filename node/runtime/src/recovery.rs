@@ -3,23 +3,25 @@
 //! Order: containers are adopted or ended, half made sandboxes are taken down, then sandboxes, snapshots, folders and
 //! mounts that no row names are removed and reported. After another boot no process lives: every row is swept.
 
+pub(crate) mod journal;
+pub(crate) mod records;
+
 use std::{collections::HashSet, sync::Arc};
 
 use podwire_container::ContainerStatus;
 use tokio_util::sync::CancellationToken;
 
+use self::{
+    journal::Contents,
+    records::{ContainerPhase, SandboxPhase},
+};
 use crate::{
-    container,
+    container::{self, creation, launch},
     core::{Core, Exit},
-    creation,
     error::{OpError, chain},
     host,
-    journal::Contents,
-    launch,
     model::{Container, Sandbox},
-    network,
-    records::{ContainerPhase, SandboxPhase},
-    sandbox,
+    sandbox::{self, network},
 };
 
 /// Supervisors that may die during one adoption.
@@ -283,7 +285,8 @@ fn sweep(core: &Core) -> Result<(), OpError> {
         let id = entry.file_name().to_string_lossy().into_owned();
         if core.registry.sandbox(&id).is_none() {
             tracing::warn!(sandbox = %id, "folder of no sandbox removed");
-            crate::pod_files::remove(&entry.path()).map_err(OpError::failed("remove a sandbox folder"))?;
+            crate::sandbox::pod_files::remove(&entry.path())
+                .map_err(OpError::failed("remove a sandbox folder"))?;
         }
     }
     let keep: Vec<_> = core
@@ -309,7 +312,7 @@ fn sweep_containers(core: &Core) -> Result<(), OpError> {
         let id = entry.file_name().to_string_lossy().into_owned();
         if core.registry.container(&id).is_none() {
             tracing::warn!(container = %id, "folder of no container removed");
-            crate::image_volume::undo(core, &id, &[])?;
+            crate::container::image_volume::undo(core, &id, &[])?;
         }
     }
     Ok(())

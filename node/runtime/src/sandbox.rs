@@ -3,6 +3,11 @@
 //! Steps that could leave something behind come after their journal row; every failure takes back what was done, and
 //! what cannot be taken back stays listed as not ready, so that the kubelet can try again.
 
+pub(crate) mod network;
+pub(crate) mod pod_files;
+pub(crate) mod reaper;
+pub(crate) mod sysctls;
+
 use std::sync::{Arc, atomic::Ordering};
 
 use podwire_linux::namespaces::{self, IdMap, PinRequest, UserMaps};
@@ -10,15 +15,16 @@ use podwire_wire::cri::{self, ContainerEventType as Happened};
 
 use crate::{
     arrow::Arrow,
-    container,
+    container::{
+        self,
+        spec::{Host, UserNamespace},
+    },
     core::Core,
     error::{OpError, Shared, chain},
     host,
     model::{Sandbox, SandboxKey},
-    net_devices, network, pod_files,
-    records::{SandboxPhase, SandboxRow, SandboxStateRow, row::Kind},
-    spec::{Host, UserNamespace},
-    sysctls,
+    net_devices,
+    recovery::records::{SandboxPhase, SandboxRow, SandboxStateRow, row::Kind},
 };
 
 /// Runs a sandbox, or joins the run of the same one.

@@ -1,5 +1,13 @@
 //! `runtime.v1.RuntimeService`: one method per RPC, each a translation to an operation and back.
 
+pub(crate) mod events;
+pub(crate) mod images;
+pub(crate) mod info;
+pub(crate) mod metrics;
+pub(crate) mod serve;
+pub(crate) mod stats;
+pub(crate) mod view;
+
 use std::{pin::Pin, sync::Arc};
 
 use futures::Stream;
@@ -9,17 +17,14 @@ use tonic::{Request, Response, Status};
 
 use crate::{
     arrow::Arrow,
-    container,
+    container::{self, creation, exec},
     core::{Core, joined},
-    creation,
     error::OpError,
-    exec, host, metrics,
+    host,
     model::{Container, Sandbox},
-    records::ContainerPhase,
-    sandbox, stats,
-    stream::StreamServer,
-    streaming_backend::Streams,
-    view,
+    recovery::records::ContainerPhase,
+    sandbox,
+    stream::{StreamServer, backend::Streams},
 };
 
 type Reply<T> = Result<Response<T>, Status>;
@@ -122,8 +127,11 @@ impl RuntimeService for Service {
         let sandbox = self.sandbox(&request.pod_sandbox_id)?;
         let arrow = Arrow::cri();
         let containers = self.core.registry.containers_of(&sandbox.id);
-        let info =
-            if request.verbose { crate::info::sandbox(&self.core, &sandbox) } else { Default::default() };
+        let info = if request.verbose {
+            crate::service::info::sandbox(&self.core, &sandbox)
+        } else {
+            Default::default()
+        };
         let status = view::sandbox_status(&sandbox);
         let ip = status.network.as_ref().map(|network| network.ip.as_str()).unwrap_or_default();
         arrow.over(&sandbox, "PodSandboxStatus", ip);
@@ -233,7 +241,8 @@ impl RuntimeService for Service {
     ) -> Reply<cri::ContainerStatusResponse> {
         let request = request.into_inner();
         let container = self.container(&request.container_id)?;
-        let info = if request.verbose { crate::info::container(&container) } else { Default::default() };
+        let info =
+            if request.verbose { crate::service::info::container(&container) } else { Default::default() };
         Ok(Response::new(cri::ContainerStatusResponse {
             status: Some(view::container_status(&container)),
             info,
@@ -413,7 +422,9 @@ impl RuntimeService for Service {
 
     async fn status(&self, request: Request<cri::StatusRequest>) -> Reply<cri::StatusResponse> {
         let verbose = request.into_inner().verbose;
-        Ok(Response::new(self.core.blocking(move |core| Ok(crate::info::status(core, verbose))).await?))
+        Ok(Response::new(
+            self.core.blocking(move |core| Ok(crate::service::info::status(core, verbose))).await?,
+        ))
     }
 
     async fn checkpoint_container(

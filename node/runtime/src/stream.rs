@@ -6,10 +6,14 @@
 //!
 //! Tasks: one per connection, in the server's tracker; each ends with its connection or at shutdown.
 
+pub mod backend;
+pub(crate) mod containers;
+pub(crate) mod fdio;
 mod forward;
 #[doc(hidden)]
 pub mod hostile;
 mod negotiate;
+pub(crate) mod port_forward;
 mod session;
 pub mod spdy;
 mod spdy_session;
@@ -31,7 +35,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::streaming_backend::{StreamBackend, Streams};
+use crate::stream::backend::{StreamBackend, Streams};
 use negotiate::{Choice, Refusal};
 use token::Tokens;
 

@@ -11,10 +11,8 @@ use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
 use futures::{SinkExt, StreamExt};
 use podwire_runtime::stream::StreamServer;
+use podwire_runtime::stream::backend::{BackendError, Duplex, Session, StreamBackend, Streams, TerminalSize};
 use podwire_runtime::stream::spdy::{Decoder, Encoder, Frame};
-use podwire_runtime::streaming_backend::{
-    BackendError, Duplex, Session, StreamBackend, Streams, TerminalSize,
-};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;

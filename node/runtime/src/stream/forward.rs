@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::session::Activity;
 use super::spdy::{self, Connection, Stream};
 use super::websocket;
-use crate::streaming_backend::StreamBackend;
+use crate::stream::backend::StreamBackend;
 
 const CHUNK: usize = 32 * 1024;
 /// Pairs of which only one stream has come.

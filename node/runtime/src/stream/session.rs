@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::status::Ended;
 use super::{IDLE, Work};
-use crate::streaming_backend::{BoxRead, BoxWrite, Session, StreamBackend, TerminalSize};
+use crate::stream::backend::{BoxRead, BoxWrite, Session, StreamBackend, TerminalSize};
 
 /// What a client sends.
 #[derive(Debug)]

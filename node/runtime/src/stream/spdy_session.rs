@@ -10,7 +10,7 @@ use super::session::{self, FromClient, Sizes, ToClient};
 use super::spdy::{self, Connection, Stream, StreamWriter};
 use super::status;
 use super::{STREAM_CREATION, Work};
-use crate::streaming_backend::{StreamBackend, Streams};
+use crate::stream::backend::{StreamBackend, Streams};
 
 /// The streams of a session, by their role.
 #[derive(Default)]

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::negotiate::Version;
-use crate::streaming_backend::BackendError;
+use crate::stream::backend::BackendError;
 
 /// The end of a session.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use super::Work;
 use super::negotiate::Version;
 use super::session::{self, FromClient, Sizes, ToClient};
 use super::status;
-use crate::streaming_backend::StreamBackend;
+use crate::stream::backend::StreamBackend;
 
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;

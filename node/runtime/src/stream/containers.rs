@@ -5,10 +5,13 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use crate::{
+    container::exec,
     core::Core,
-    exec, port_forward,
-    records::SandboxPhase,
-    streaming_backend::{BackendError, Duplex, Session, StreamBackend, Streams},
+    recovery::records::SandboxPhase,
+    stream::{
+        backend::{BackendError, Duplex, Session, StreamBackend, Streams},
+        port_forward,
+    },
 };
 
 /// Opens sessions in the runtime's containers and pods.

@@ -14,7 +14,9 @@ use std::{
 use podwire_linux::boot_journal::{self, BootJournal, Frame};
 use prost::Message;
 
-use crate::records::{ContainerRow, ContainerStateRow, Row, SandboxRow, SandboxStateRow, row::Kind};
+use crate::recovery::records::{
+    ContainerRow, ContainerStateRow, Row, SandboxRow, SandboxStateRow, row::Kind,
+};
 
 const KIND: boot_journal::Kind = boot_journal::Kind { magic: b"PWRUNJNL", version: 1 };
 /// Rewrite when the file has this many bytes and less than a quarter of it is live.

@@ -6,9 +6,9 @@ use podwire_wire::cri;
 use serde_json::json;
 
 use crate::{
+    container::oci_runtimes::BUILT_IN,
     core::Core,
     error::chain,
-    foreign::BUILT_IN,
     model::{Container, Sandbox},
 };
 

@@ -3,7 +3,11 @@
 use podwire_wire::cri;
 use tokio::sync::broadcast;
 
-use crate::{host, model::Registry, model::Sandbox, view};
+use crate::{
+    host,
+    model::{Registry, Sandbox},
+    service::view,
+};
 
 /// Events a slow listener may be behind before its stream ends (it then lists anew).
 const CAPACITY: usize = 4096;

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use podwire_wire::cri;
 
 use crate::{
+    container::signal,
     model::{Container, Sandbox},
-    records::{ContainerPhase, ContainerStateRow, SandboxPhase},
-    signal,
+    recovery::records::{ContainerPhase, ContainerStateRow, SandboxPhase},
 };
 
 fn sandbox_state(phase: SandboxPhase) -> i32 {
@@ -150,7 +150,7 @@ pub(crate) fn container_fits(filter: Option<&cri::ContainerFilter>, container: &
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::{ContainerRow, SandboxRow, SandboxStateRow};
+    use crate::recovery::records::{ContainerRow, SandboxRow, SandboxStateRow};
 
     fn sandbox(phase: SandboxPhase) -> Sandbox {
         let labels = HashMap::from([("app".to_owned(), "web".to_owned())]);

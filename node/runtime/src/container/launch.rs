@@ -9,10 +9,10 @@ use podwire_container::{ContainerState, ContainerStatus, Error as TaskError, Sup
 use podwire_linux::{cgroup, mount};
 
 use crate::{
-    container,
+    container::{self, oci_runtimes},
     core::{Core, Exit},
     error::{OpError, chain},
-    foreign, host,
+    host,
     model::Container,
     net_devices,
 };
@@ -128,7 +128,7 @@ pub(crate) fn take_back(core: &Core, container: &Container) -> Result<(), OpErro
             .map_err(OpError::failed("remove the container's cgroup"))?;
     }
     if core.foreign(container).is_some() {
-        foreign::release(core, container)?;
+        oci_runtimes::release(core, container)?;
         mount::detach_all_under(&core.container_dir(container.id()).join("bundle"))
             .map_err(OpError::failed("unmount the root file system"))?;
     }

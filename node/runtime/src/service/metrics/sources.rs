@@ -6,7 +6,10 @@ use podwire_linux::cgroup::{self, Stats};
 use podwire_wire::cri;
 
 use super::Sheet;
-use crate::{core::Core, model::Container, model::Sandbox};
+use crate::{
+    core::Core,
+    model::{Container, Sandbox},
+};
 
 const NANOS: u64 = 1_000_000_000;
 

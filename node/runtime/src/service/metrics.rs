@@ -10,8 +10,8 @@ use crate::{
     core::Core,
     host,
     model::{Container, Sandbox},
-    records::{ContainerPhase, SandboxPhase},
-    stats,
+    recovery::records::{ContainerPhase, SandboxPhase},
+    service::stats,
 };
 
 /// Labels every metric has.

@@ -128,7 +128,7 @@ fn quantity(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::{SandboxRow, SandboxStateRow};
+    use crate::recovery::records::{SandboxRow, SandboxStateRow};
     use std::collections::HashMap;
 
     fn sandbox(config: cri::PodSandboxConfig) -> Sandbox {

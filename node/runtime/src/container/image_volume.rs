@@ -17,9 +17,9 @@ use podwire_wire::cri;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use crate::{
+    container::spec::{UserNamespace, mounts::Resolved},
     core::Core,
     error::OpError,
-    spec::{UserNamespace, mounts::Resolved},
 };
 
 /// Where volumes of one container are made.
@@ -71,8 +71,9 @@ impl<'a> Volumes<'a> {
         let declared = image.config.config().as_ref().and_then(|config| config.volumes().clone());
         let mut list = Vec::new();
         for target in declared.unwrap_or_default() {
-            let path = crate::spec::mounts::clean(&target);
-            let taken = |wish: &cri::Mount| crate::spec::mounts::clean(&wish.container_path) == path;
+            let path = crate::container::spec::mounts::clean(&target);
+            let taken =
+                |wish: &cri::Mount| crate::container::spec::mounts::clean(&wish.container_path) == path;
             if path == Path::new("/") || mounts.iter().any(taken) {
                 continue;
             }

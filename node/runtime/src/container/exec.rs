@@ -7,14 +7,16 @@ use podwire_wire::cri;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
+    container::{oci_runtimes, signal},
     core::Core,
     error::{OpError, chain},
-    fdio::{self, FdReader, FdWriter},
-    foreign, host,
+    host,
     model::Container,
-    records::ContainerPhase,
-    signal,
-    streaming_backend::{BackendError, Session, Streams, TerminalSize},
+    recovery::records::ContainerPhase,
+    stream::{
+        backend::{BackendError, Session, Streams, TerminalSize},
+        fdio::{self, FdReader, FdWriter},
+    },
 };
 
 /// Output beyond this is dropped, per stream, without an error.
@@ -98,7 +100,7 @@ async fn launch(
         caps: None,
         tty: tty.then_some(WindowSize { width: 80, height: 24 }),
         stdin,
-        process: core.foreign(container).map(|_| foreign::process(container, argv, tty)).transpose()?,
+        process: core.foreign(container).map(|_| oci_runtimes::process(container, argv, tty)).transpose()?,
     };
     let attempt = format!("exec in container {}", container.id());
     let handle = core.blocking(move |_| supervisor.exec(request).map_err(OpError::failed(attempt))).await?;
@@ -267,11 +269,11 @@ fn running(core: &Core, id: &str) -> Result<Arc<Container>, BackendError> {
     Ok(container)
 }
 
-fn boxed(reader: Option<FdReader>) -> Option<crate::streaming_backend::BoxRead> {
+fn boxed(reader: Option<FdReader>) -> Option<crate::stream::backend::BoxRead> {
     reader.map(|reader| Box::new(reader) as _)
 }
 
-fn boxed_write(writer: Option<FdWriter>) -> Option<crate::streaming_backend::BoxWrite> {
+fn boxed_write(writer: Option<FdWriter>) -> Option<crate::stream::backend::BoxWrite> {
     writer.map(|writer| Box::new(writer) as _)
 }
 

@@ -11,18 +11,20 @@ use podwire_wire::cri::{self, ContainerEventType as Happened, NamespaceMode};
 
 use crate::{
     arrow::Arrow,
-    cdi,
+    container::{
+        cdi,
+        image_volume::Volumes,
+        layered, signal,
+        spec::{self, Identity, ImageDefaults, Input, Namespaces, PidNamespace, mounts},
+    },
     core::Core,
     error::{OpError, Shared, chain},
-    hooks::NewContainer,
     host,
-    image_volume::Volumes,
-    layered,
     model::{Container, Sandbox},
-    pod_files,
-    records::{ContainerPhase, ContainerRow, ContainerStateRow, SandboxPhase, row::Kind},
-    sandbox as pod, signal,
-    spec::{self, Identity, ImageDefaults, Input, Namespaces, PidNamespace, mounts},
+    plugins::hooks::NewContainer,
+    recovery::records::{ContainerPhase, ContainerRow, ContainerStateRow, SandboxPhase, row::Kind},
+    sandbox as pod,
+    sandbox::pod_files,
 };
 
 /// Creates a container, or joins the creation of the same one.
@@ -166,7 +168,7 @@ async fn create_named(
 fn take_back(core: &Core, id: &str) -> Result<(), OpError> {
     let holders: Vec<String> =
         core.images.snapshots().into_iter().filter(|name| holder_of(name) == id).collect();
-    crate::image_volume::undo(core, id, &holders)
+    crate::container::image_volume::undo(core, id, &holders)
 }
 
 /// The container a snapshot belongs to: its own, or the one whose volume shows the image.
@@ -287,7 +289,7 @@ fn namespaces(core: &Core, sandbox: &Sandbox, config: &cri::ContainerConfig) -> 
         Ok(NamespaceMode::Node) => PidNamespace::Node,
         Ok(NamespaceMode::Target) => PidNamespace::Join(target(core, sandbox, &own.target_id)?),
         _ if pod.pid == NamespaceMode::Node as i32 => PidNamespace::Node,
-        _ => PidNamespace::Join(crate::reaper::namespace(core, sandbox)?),
+        _ => PidNamespace::Join(crate::sandbox::reaper::namespace(core, sandbox)?),
     };
     Ok(all)
 }

@@ -12,7 +12,7 @@ use oci_spec::runtime::{Hook, LinuxDevice, LinuxDeviceCgroup, LinuxDeviceType, M
 use podwire_wire::cri;
 use serde::Deserialize;
 
-use crate::{host, spec::mounts::ResolvedDevice};
+use crate::{container::spec::mounts::ResolvedDevice, host};
 
 /// Why a device cannot be given.
 #[derive(Debug, thiserror::Error)]

@@ -9,7 +9,7 @@ use crate::{
     core::Core,
     host,
     model::{Container, Sandbox},
-    records::{ContainerPhase, SandboxPhase},
+    recovery::records::{ContainerPhase, SandboxPhase},
 };
 
 fn value(value: u64) -> Option<cri::UInt64Value> {

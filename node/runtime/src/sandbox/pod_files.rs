@@ -8,7 +8,7 @@ use std::{
 
 use podwire_wire::cri;
 
-use crate::spec::mounts::PodMount;
+use crate::container::spec::mounts::PodMount;
 
 /// Size of a pod's /dev/shm.
 const SHM_BYTES: u64 = 64 << 20;

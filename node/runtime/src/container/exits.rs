@@ -12,8 +12,7 @@ use crate::{
     container,
     core::{Core, Exit},
     error::chain,
-    records::SandboxPhase,
-    recovery,
+    recovery::{self, records::SandboxPhase},
 };
 
 /// Events that may wait to be handled.
