@@ -1,7 +1,6 @@
 //! The path of each pod, from what really happened: arrows between participants, with times.
 //!
-//! Participants emit a `tracing` event with the target `arrow` when a call about a pod is over. Here a layer keeps the
-//! newest of them in a bounded ring, a socket hands the ring to `podwire trace`, and the renderers draw it. The pod's
+//! Participants draw arrows in layers of their own (`base/trace`). Here a subscriber keeps the newest in a bounded ring, a socket hands the ring to `podwire trace`, and the renderers draw it. The pod's
 //! UID is the key: every participant knows it, so no context has to travel through a watch.
 
 mod cost;
@@ -18,10 +17,8 @@ pub use self::{
     verb::{folder, trace},
 };
 
+pub use podwire_trace::TARGET;
 use serde::{Deserialize, Serialize};
-
-/// The target of events that are arrows.
-pub const TARGET: &str = "arrow";
 
 /// One call or happening about one pod.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -138,13 +135,16 @@ pub fn of_pod(arrows: &[Arrow], uid: &str) -> Vec<Arrow> {
 }
 
 /// Whether a caller's report and a server's are about one call: by what both know of it, never by the clock, which a busy
-/// machine reads late. A call that failed made nothing that could be named.
+/// machine reads late. An object both name is enough, since one of them may not know how it is called; a call that failed
+/// may have made nothing that could be named.
 fn is_same_call(client: &Arrow, server: &Arrow) -> bool {
     let failed = |arrow: &Arrow| !arrow.error.is_empty();
-    server.what == client.what
-        && server.to == client.to
-        && failed(server) == failed(client)
-        && (failed(client) || server.about == client.about)
+    let method = |arrow: &Arrow| arrow.what.split(' ').next().map(str::to_owned);
+    let same = match (client.about.as_str(), server.about.as_str()) {
+        ("", "") => server.what == client.what,
+        (mine, theirs) => mine == theirs && method(client) == method(server),
+    };
+    same && server.to == client.to && failed(server) == failed(client)
 }
 
 #[cfg(test)]
@@ -197,6 +197,13 @@ mod tests {
         let mut failed = [arrow("RunPodSandbox", "client", 10, 1), arrow("RunPodSandbox", "server", 30, 1)];
         failed.iter_mut().for_each(|one| one.error = "no".to_owned());
         assert_eq!(of_pod(&failed, "u").len(), 1);
+        let unnamed = [
+            about(arrow("StopContainer", "client", 10, 1), "a"),
+            about(arrow("StopContainer main", "server", 9, 1), "a"),
+        ];
+        let shown = of_pod(&unnamed, "u");
+        assert_eq!(shown.len(), 1, "the caller knew the container by its id only");
+        assert_eq!(shown[0].what, "StopContainer main");
     }
 
     #[test]

@@ -55,7 +55,9 @@ const ATTACHED: &[Want] = &[
     Call("Kubelet", "ContainerRuntime", "RunPodSandbox"),
     Note("ContainerRuntime", "network namespace made"),
     Note("ContainerRuntime", "configuration read"),
-    Call("ContainerRuntime", "CNIPlugin", "ADD"),
+    Call("ContainerRuntime", "CNIPlugin", "ADD eth0 bridge"),
+    Call("CNIPlugin", "IPAM", "ADD host-local"),
+    Reply("IPAM", "CNIPlugin", "10.90."),
     Note("CNIPlugin", "via 10.90."),
     Reply("CNIPlugin", "ContainerRuntime", "10.90."),
     Reply("ContainerRuntime", "Kubelet", "sandbox"),
@@ -127,7 +129,8 @@ fn twins(diagram: &Diagram) -> Vec<(&str, &str)> {
 #[test]
 fn with_every_participant_ours_the_trace_is_the_missions_diagram() -> Result<()> {
     let (diagram, text) = life(Ours::ALL)?;
-    let mission = ["KubeCtl", "APIServer", "etcd", "Scheduler", "Kubelet", "ContainerRuntime", "CNIPlugin"];
+    let mission =
+        ["KubeCtl", "APIServer", "etcd", "Scheduler", "Kubelet", "ContainerRuntime", "CNIPlugin", "IPAM"];
     assert_eq!(diagram.names(), mission, "{text}");
     assert_eq!(diagram.alias("KubeCtl"), Some("kubectl v1.36.4"), "{text}");
     assert_eq!(twins(&diagram), [], "{text}");

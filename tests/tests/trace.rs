@@ -35,8 +35,16 @@ fn a_pods_path_is_drawn_in_every_form_after_it_is_gone() -> Result<()> {
     let uids: std::collections::BTreeSet<&str> = arrows.iter().filter_map(|a| a["uid"].as_str()).collect();
     assert_eq!(uids.len(), 1, "arrows of one pod only");
     let whats: Vec<&str> = arrows.iter().filter_map(|arrow| arrow["what"].as_str()).collect();
-    for what in ["RunPodSandbox", "ADD eth0", "CreateContainer main", "StartContainer main", "StopPodSandbox"]
-    {
+    let calls = [
+        "RunPodSandbox",
+        "CreateContainer main",
+        "StartContainer main",
+        "StopPodSandbox",
+        "RemovePodSandbox",
+    ];
+    let network =
+        ["ADD eth0 bridge", "ADD eth0 portmap", "ADD host-local", "DEL eth0 portmap", "DEL host-local"];
+    for what in calls.into_iter().chain(network) {
         assert_eq!(whats.iter().filter(|known| **known == what).count(), 1, "{what} once in {whats:?}");
     }
     let told = |start: &str| whats.iter().position(|what| what.starts_with(start));
@@ -44,7 +52,9 @@ fn a_pods_path_is_drawn_in_every_form_after_it_is_gone() -> Result<()> {
     assert!(made.iter().all(Option::is_some) && made.is_sorted(), "the network's steps in {whats:?}");
     let text = node.podwire(["trace", "one", "-o", "mermaid"])?;
     let diagram = mermaid::parse(&text).with_context(|| text.clone())?;
-    assert!(diagram.names().starts_with(&["KubeCtl", "APIServer", "etcd", "Scheduler", "Kubelet"]), "{text}");
+    let order =
+        ["KubeCtl", "APIServer", "etcd", "Scheduler", "Kubelet", "ContainerRuntime", "CNIPlugin", "IPAM"];
+    assert_eq!(diagram.names(), order, "{text}");
     let narrow = node.podwire(["trace", "pod/one", "--width", "80"])?;
     assert!(narrow.starts_with("AT ") && narrow.contains("RunPodSandbox -> sandbox"), "{narrow}");
     let wide = node.podwire(["trace", "pod/one", "--width", "200"])?;
@@ -57,6 +67,28 @@ fn a_pods_path_is_drawn_in_every_form_after_it_is_gone() -> Result<()> {
     assert!(rows.iter().all(|row| !row.contains(" - ")), "every step has its time: {table}");
     let unknown = node.podwire(["trace", "pod/three"]).unwrap_err().to_string();
     assert!(unknown.contains("no trace of pod \"default/three\""), "{unknown}");
+    node.down()
+}
+
+#[test]
+fn a_call_that_failed_is_an_arrow_with_its_error() -> Result<()> {
+    isolate()?;
+    let node = Node::up(&[])?;
+    node.apply(&manifest("broken").replace("args:", "command: [/no-such-program], args:"))?;
+    let failed = eventually("the arrow of the start that failed", Duration::from_secs(10), || {
+        let text =
+            node.podwire(["trace", "pod/broken", "-o", "json"]).map_err(|error| format!("{error:#}"))?;
+        let arrows: Vec<Value> = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        arrows.into_iter().find(|arrow| arrow["what"] == "StartContainer main").ok_or(text)
+    })?;
+    let error = failed["error"].as_str().unwrap_or_default();
+    assert!(error.contains("no-such-program"), "{failed}");
+    assert_eq!(
+        (failed["to"].as_str(), failed["reply"].as_str()),
+        (Some("ContainerRuntime"), None),
+        "{failed}"
+    );
+    node.podwire(["delete", "pod", "broken"])?;
     node.down()
 }
 

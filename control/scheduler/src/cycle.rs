@@ -15,7 +15,12 @@ const MAX_MESSAGE: usize = 1024;
 #[derive(Debug)]
 pub(crate) enum Decision {
     /// Put the pod on this node.
-    Node(String),
+    Node {
+        /// Its name.
+        name: String,
+        /// How many nodes were found that fit.
+        fit: usize,
+    },
     /// No node can take it.
     None(Diagnosis),
 }
@@ -109,7 +114,7 @@ pub(crate) fn decide(pod: &PodInfo, cache: &Cache, turn: u64) -> Decision {
     if let Some((node, facts)) = pod.nominated.as_deref().and_then(|name| cache.node(name))
         && objection(node, facts).is_none()
     {
-        return Decision::Node(node.name.clone());
+        return Decision::Node { name: node.name.clone(), fit: 1 };
     }
     let start = usize::try_from(turn % nodes.len() as u64).unwrap_or(0);
     let wanted = enough(nodes.len());
@@ -127,7 +132,7 @@ pub(crate) fn decide(pod: &PodInfo, cache: &Cache, turn: u64) -> Decision {
     }
     match candidates.as_slice() {
         [] => Decision::None(diagnosis),
-        [(only, _)] => Decision::Node(only.name.clone()),
+        [(only, _)] => Decision::Node { name: only.name.clone(), fit: 1 },
         _ => {
             let scores = score::total(pod, cache, &candidates);
             let best = scores.iter().copied().max().unwrap_or(0);
@@ -140,7 +145,7 @@ pub(crate) fn decide(pod: &PodInfo, cache: &Cache, turn: u64) -> Decision {
             // The list is already rotated by `turn`; a plain remainder would undo that.
             let dice = turn.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
             let chosen = usize::try_from(dice % tied.len() as u64).unwrap_or(0);
-            Decision::Node(tied[chosen].0.name.clone())
+            Decision::Node { name: tied[chosen].0.name.clone(), fit: candidates.len() }
         }
     }
 }
@@ -160,7 +165,9 @@ mod tests {
         cache.assume(&cpu_pod("a", "2"), "n1");
         cache.assume(&cpu_pod("b", "1"), "n3");
         for turn in 0..6 {
-            assert!(matches!(decide(&cpu_pod("c", "1"), &cache, turn), Decision::Node(name) if name == "n2"));
+            assert!(
+                matches!(decide(&cpu_pod("c", "1"), &cache, turn), Decision::Node { name, .. } if name == "n2")
+            );
         }
     }
 
@@ -171,7 +178,7 @@ mod tests {
         cache.set_node("n2", node(json!({})));
         let chosen: BTreeSet<_> = (0..32)
             .map(|turn| match decide(&pod(json!({})), &cache, turn) {
-                Decision::Node(name) => name,
+                Decision::Node { name, .. } => name,
                 Decision::None(diagnosis) => panic!("{}", diagnosis.message("")),
             })
             .collect();

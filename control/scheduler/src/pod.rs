@@ -172,6 +172,11 @@ impl PodInfo {
         })
     }
 
+    /// As arrows name it.
+    pub(crate) fn traced(&self) -> podwire_trace::Pod<'_> {
+        podwire_trace::Pod { uid: &self.uid, namespace: &self.namespace, name: &self.name }
+    }
+
     /// `namespace/name`, as events and logs name it.
     pub(crate) fn reference(&self) -> String {
         format!("{}/{}", self.namespace, self.name)

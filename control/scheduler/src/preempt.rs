@@ -136,7 +136,7 @@ mod tests {
 
     fn outcome(pod: &PodInfo, cache: &Cache) -> Preemption {
         match decide(pod, cache, 0) {
-            Decision::Node(node) => panic!("it fits on {node}"),
+            Decision::Node { name, .. } => panic!("it fits on {name}"),
             Decision::None(diagnosis) => preempt(pod, cache, &diagnosis),
         }
     }
@@ -197,7 +197,7 @@ mod tests {
         cache.nominate(Arc::new(with_priority(cpu_pod("big", "4"), 9)), "n1");
         assert!(matches!(decide(&cpu_pod("small", "1"), &cache, 0), Decision::None(_)));
         let greater = with_priority(cpu_pod("greater", "1"), 10);
-        assert!(matches!(decide(&greater, &cache, 0), Decision::Node(_)));
-        assert!(matches!(decide(&with_priority(cpu_pod("big", "4"), 9), &cache, 0), Decision::Node(_)));
+        assert!(matches!(decide(&greater, &cache, 0), Decision::Node { .. }));
+        assert!(matches!(decide(&with_priority(cpu_pod("big", "4"), 9), &cache, 0), Decision::Node { .. }));
     }
 }

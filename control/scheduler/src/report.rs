@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::{Event, EventSeries, EventSource, ObjectReferenc
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use podwire_trace::{Arrow, Outcome, Participant, Side, What};
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use crate::pod::PodInfo;
 
@@ -28,16 +28,14 @@ pub(crate) async fn bind(client: Client, pod: &PodInfo, node: &str) -> Result<()
     });
     let api: Api<Pod> = Api::namespaced(client, &pod.namespace);
     let params = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
-    let begun = Instant::now();
-    let bound =
-        api.create_subresource::<Value, Value>("binding", &pod.name, &params, &binding).await.map(drop);
-    tracing::debug!(
-        target: "arrow", uid = &*pod.uid, pod = %pod.reference(), from = "Scheduler", to = "APIServer", side = "client",
-        what = %format_args!("POST /api/v1/namespaces/{}/pods/{}/binding", pod.namespace, pod.name),
-        reply = if bound.is_ok() { "201" } else { "refused" },
-        micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX),
-    );
-    bound
+    let path = format!("/api/v1/namespaces/{}/pods/{}/binding", pod.namespace, pod.name);
+    let what = What::Http { method: "POST", path: &path };
+    let arrow = Arrow::new(pod.traced(), Participant::Scheduler, Participant::ApiServer, what);
+    let bound = async {
+        api.create_subresource::<Value, Value>("binding", &pod.name, &params, &binding).await.map(drop)
+    };
+    let outcome = |bound: &Result<(), kube::Error>| Outcome::of(bound, |()| "201".to_owned());
+    Arrow { side: Side::Client, ..arrow }.around_async(bound, outcome).await
 }
 
 /// Patches parts of a pod's status.

@@ -12,6 +12,7 @@ use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
+use podwire_trace::{Arrow, Note, Participant};
 use serde_json::json;
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
@@ -311,17 +312,15 @@ impl State {
         {
             self.turn += 1;
             match decide(&pod, &self.cache, self.turn) {
-                Decision::Node(node) => self.bind(pod, node),
+                Decision::Node { name, fit } => self.bind(pod, name, fit),
                 Decision::None(diagnosis) => self.no_node(&pod, &diagnosis),
             }
         }
     }
 
-    fn bind(&mut self, pod: Arc<PodInfo>, node: String) {
-        tracing::debug!(
-            target: "arrow", uid = &*pod.uid, pod = %pod.reference(), from = "Scheduler", to = "Scheduler",
-            what = %format_args!("filtered and scored {} nodes, chose {node}", self.cache.nodes().count()),
-        );
+    fn bind(&mut self, pod: Arc<PodInfo>, node: String, fit: usize) {
+        let chosen = Note::NodeChosen { nodes: self.cache.nodes().count(), fit, node: &node };
+        Arrow::note(pod.traced(), Participant::Scheduler, chosen);
         self.cache.assume(&pod, &node);
         let message = format!("Successfully assigned {} to {node}", pod.reference());
         let record = self.recorder.record(&pod, true, "Scheduled", "Binding", &message);

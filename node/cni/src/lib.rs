@@ -14,6 +14,7 @@ pub mod networks;
 pub mod plugins;
 pub mod spec;
 pub mod tool;
+mod traced;
 
 pub use networks::default::{
     DefaultNetwork, open_forwarding, remove_default_network, uplink_mtu, write_default_conflist,

@@ -242,6 +242,7 @@ impl Networks {
             .map_err(CniError::from)
             .flatten()
             .map_err(|error| bad(error.context("bring lo up")))?;
+        crate::traced::configuration(conflist, attachment);
         let chain = Chain::new(&self.config, conflist, attachment);
         let mut writer = self.journal.begin(conflist, attachment, netns)?;
         let added = chain.add(|step, result| writer.step(step, result)).and_then(|result| {

@@ -3,6 +3,7 @@
 use http::{Method, Request};
 use http_body_util::BodyExt;
 use kube::client::Body;
+use podwire_trace::{Arrow, Outcome, Participant, Side, What};
 use serde_json::Value;
 
 use crate::spec::PodRef;
@@ -72,7 +73,8 @@ impl ApiError {
     }
 }
 
-/// Content types of patches.
+/// Content types.
+const JSON: &str = "application/json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const MERGE: &str = "application/merge-patch+json";
 
@@ -105,7 +107,7 @@ impl Api {
             .method(method.clone())
             .uri(path)
             .header(http::header::CONTENT_TYPE, content)
-            .header(http::header::ACCEPT, "application/json")
+            .header(http::header::ACCEPT, JSON)
             .body(Body::from(body))
             .map_err(|e| unreachable(Box::new(e)))?;
         let response = self.client.send(request).await.map_err(|e| unreachable(Box::new(e)))?;
@@ -125,10 +127,27 @@ impl Api {
         })
     }
 
+    /// One request on behalf of a pod, drawn on its path.
+    async fn call_for(
+        &self,
+        pod: &PodRef,
+        method: Method,
+        path: &str,
+        content: &str,
+        body: Vec<u8>,
+    ) -> Result<(), ApiError> {
+        let verb = method.clone();
+        let what = What::Http { method: verb.as_str(), path };
+        let arrow = Arrow::new(pod.traced(), Participant::Kubelet, Participant::ApiServer, what);
+        let call = async { self.call(method, path, content, body).await.map(drop) };
+        let outcome = |answer: &Result<(), ApiError>| Outcome::of(answer, |()| "200".to_owned());
+        Arrow { side: Side::Client, ..arrow }.around_async(call, outcome).await
+    }
+
     /// One request with JSON in and out.
     pub async fn json(&self, method: Method, path: &str, body: &Value) -> Result<Value, ApiError> {
         let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let answer = self.call(method, path, "application/json", bytes).await?;
+        let answer = self.call(method, path, JSON, bytes).await?;
         Ok(serde_json::from_slice(&answer).unwrap_or_default())
     }
 
@@ -140,7 +159,7 @@ impl Api {
     /// Patches a pod's status.
     pub async fn patch_pod_status(&self, pod: &PodRef, body: &[u8]) -> Result<(), ApiError> {
         let path = format!("/api/v1/namespaces/{}/pods/{}/status", pod.namespace, pod.name);
-        self.call(Method::PATCH, &path, STRATEGIC, body.to_vec()).await.map(drop)
+        self.call_for(pod, Method::PATCH, &path, STRATEGIC, body.to_vec()).await
     }
 
     /// Strategic merge patch of any object.
@@ -162,7 +181,7 @@ impl Api {
             "kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0,
             "preconditions": {"uid": pod.uid},
         });
-        self.json(Method::DELETE, &path, &options).await.map(drop)
+        self.call_for(pod, Method::DELETE, &path, JSON, options.to_string().into_bytes()).await
     }
 }
 

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    arrow, clock, credentials,
+    clock, credentials,
     node::Node,
     restart::{self, Backoff},
     runtime::CallError,
@@ -160,16 +160,11 @@ impl Images {
         let auth = credentials::lookup(node, pod, &image).await;
         let pulled = self
             .shared(&image, auth.as_ref(), || {
-                let (runtime, wanted, auth) = (node.runtime.clone(), wanted.clone(), auth.clone());
+                let runtime = node.runtime.for_pod(&spec::PodRef::of(pod));
+                let (wanted, auth) = (wanted.clone(), auth.clone());
                 async move { runtime.pull_image(wanted, auth, None).await }.boxed()
             })
             .await;
-        arrow::Calls::cri(&spec::PodRef::of(pod), node.runtime_twin()).over(
-            &format!("PullImage {image}"),
-            began,
-            &pulled,
-            Clone::clone,
-        );
         match pulled {
             Ok(_) => {
                 self.failed.lock().expect("no holder panics").remove(&backoff_key);

@@ -7,7 +7,6 @@
 
 mod admission;
 pub mod api;
-mod arrow;
 mod cgroups;
 mod clock;
 mod container;
@@ -315,7 +314,6 @@ impl Kubelet {
             tasks: tasks.clone(),
             shutdown: shutdown.clone(),
             runtime_label: OnceLock::new(),
-            runtime_twin: OnceLock::new(),
             pods: node::pods::Pods::default(),
             labels: Mutex::new(BTreeMap::new()),
             mirrors: files::Mirrors::default(),

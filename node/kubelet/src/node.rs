@@ -106,8 +106,6 @@ pub(crate) struct Node {
     pub(crate) tasks: TaskTracker,
     pub(crate) shutdown: CancellationToken,
     pub(crate) runtime_label: OnceLock<String>,
-    /// Name and version of a runtime that is not ours.
-    pub(crate) runtime_twin: OnceLock<String>,
     pub(crate) pods: pods::Pods,
     pub(crate) labels: Mutex<BTreeMap<String, String>>,
     pub(crate) mirrors: crate::files::Mirrors,
@@ -121,11 +119,6 @@ impl Node {
     /// The runtime's name; before it has answered, our own.
     pub(crate) fn runtime_name(&self) -> &str {
         self.runtime_label.get().map_or("podwire", String::as_str)
-    }
-
-    /// The runtime's name and version when it is somebody else's, for the trace.
-    pub(crate) fn runtime_twin(&self) -> &str {
-        self.runtime_twin.get().map_or("", String::as_str)
     }
 
     /// What every sandbox gets from the node.

@@ -9,12 +9,12 @@ use tokio::time::Instant;
 
 use crate::{
     api::ApiError,
-    arrow, container, hooks,
+    container, hooks,
     images::{Found, ImageError},
     node::Node,
     observed::{Container, Observed, Sandbox},
     paths, resources,
-    runtime::CallError,
+    runtime::{CallError, Runtime},
     sandbox,
     spec::{self, Kind, PodRef},
     users::{self, UsersError},
@@ -153,17 +153,12 @@ async fn run_sandbox_inner(node: &Arc<Node>, pod: &Arc<Pod>, attempt: u32) -> Re
     let handler = node.runtime_handler(pod).await.map_err(SandboxError::RuntimeClass)?;
     let users = users::for_sandbox(node, pod, &handler).await?;
     let config = sandbox::config(pod, attempt, users, &node.sandbox_facts());
-    let begun = Instant::now();
-    let result = node.runtime.run_sandbox(config, &handler).await;
-    arrow::Calls::cri(&PodRef::of(pod), node.runtime_twin())
-        .about(result.as_ref().map_or("", |made| &made.id))
-        .over("RunPodSandbox", begun, &result, |s| format!("sandbox {} {}", s.id, s.ips.join(" ")));
-    Ok(result?)
+    Ok(node.runtime.for_pod(&PodRef::of(pod)).run_sandbox(config, &handler).await?)
 }
 
 /// Stops a sandbox that is to be replaced.
-pub(crate) async fn drop_sandbox(node: Arc<Node>, id: String) -> Done {
-    let result = node.runtime.stop_sandbox(&id).await;
+pub(crate) async fn drop_sandbox(node: Arc<Node>, pod: PodRef, id: String) -> Done {
+    let result = node.runtime.for_pod(&pod).stop_sandbox(&id).await;
     Done::Dropped { id, result }
 }
 
@@ -190,13 +185,8 @@ async fn start_inner(node: &Arc<Node>, input: &StartInput) -> (Option<Container>
         }
     };
     let sandbox_config = sandbox::config(&input.pod, input.sandbox.attempt, users, &node.sandbox_facts());
-    let begun = Instant::now();
-    let created = node.runtime.create_container(&input.sandbox.id, config, sandbox_config).await;
-    let what = format!("CreateContainer {}", input.container.name);
-    arrow::Calls::cri(&PodRef::of(&input.pod), node.runtime_twin())
-        .about(created.as_deref().unwrap_or_default())
-        .over(&what, begun, &created, |id| format!("container {id}"));
-    let id = match created {
+    let runtime = node.runtime.for_container(&PodRef::of(&input.pod), &input.container.name);
+    let id = match runtime.create_container(&input.sandbox.id, config, sandbox_config).await {
         Ok(id) => id,
         Err(error) => {
             let message = error.status.message().to_owned();
@@ -215,13 +205,8 @@ async fn finish_start(
     id: &str,
     sandbox: &str,
 ) -> (Option<Container>, Option<StartFailure>) {
-    let begun = Instant::now();
-    let started = node.runtime.start_container(id).await;
-    let what = format!("StartContainer {}", part.map(|(_, name)| name).unwrap_or_default());
-    arrow::Calls::cri(&PodRef::of(pod), node.runtime_twin())
-        .about(id)
-        .over(&what, begun, &started, |()| "started".to_owned());
-    let failure = match started {
+    let name = part.map(|(_, name)| name).unwrap_or_default();
+    let failure = match node.runtime.for_container(&PodRef::of(pod), name).start_container(id).await {
         Ok(()) => {
             node.events.normal(pod, part, "Started", "Container started");
             None
@@ -260,32 +245,26 @@ pub(crate) async fn kill(node: Arc<Node>, input: KillInput) -> Done {
     }
     let used = i64::try_from(began.elapsed().as_secs()).unwrap_or(i64::MAX);
     let grace = (input.grace - used).max(MINIMUM);
-    let begun = Instant::now();
-    let result = stop_and_look(&node, &input.id, &input.sandbox, grace).await;
-    let what = format!("StopContainer {}", input.spec.as_ref().map(|c| c.name.as_str()).unwrap_or_default());
-    arrow::Calls::cri(&PodRef::of(&input.pod), node.runtime_twin()).about(&input.id).over(
-        &what,
-        begun,
-        &result,
-        |seen| seen.as_ref().map_or_else(|| "gone".to_owned(), |c| format!("exit code {}", c.exit_code)),
-    );
+    let name = input.spec.as_ref().map(|spec| spec.name.as_str()).unwrap_or_default();
+    let runtime = node.runtime.for_container(&PodRef::of(&input.pod), name);
+    let result = stop_and_look(&runtime, &input.id, &input.sandbox, grace).await;
     Done::Killed { id: input.id, result }
 }
 
 async fn stop_and_look(
-    node: &Node,
+    runtime: &Runtime,
     id: &str,
     sandbox: &str,
     grace: i64,
 ) -> Result<Option<Container>, CallError> {
-    node.runtime.stop_container(id, grace).await?;
-    node.runtime.container_status(id, sandbox).await
+    runtime.stop_container(id, grace).await?;
+    runtime.container_status(id, sandbox).await
 }
 
 /// Another attempt at a container that could not be stopped.
-pub(crate) async fn kill_again(node: Arc<Node>, id: String, sandbox: String) -> Done {
+pub(crate) async fn kill_again(node: Arc<Node>, pod: PodRef, id: String, sandbox: String) -> Done {
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let result = stop_and_look(&node, &id, &sandbox, 2).await;
+    let result = stop_and_look(&node.runtime.for_pod(&pod), &id, &sandbox, 2).await;
     Done::Killed { id, result }
 }
 
@@ -316,31 +295,16 @@ async fn tear_down_inner(
 ) -> Result<(), TearDownError> {
     let reference = PodRef::of(pod);
     let runtime = async {
+        let runtime = node.runtime.for_pod(&reference);
         for id in sandboxes {
-            let begun = Instant::now();
-            let stopped = node.runtime.stop_sandbox(id).await;
-            arrow::Calls::cri(&reference, node.runtime_twin()).about(id).over(
-                "StopPodSandbox",
-                begun,
-                &stopped,
-                |()| "stopped".to_owned(),
-            );
-            stopped?;
+            runtime.stop_sandbox(id).await?;
             if remove {
-                let begun = Instant::now();
-                let removed = node.runtime.remove_sandbox(id).await;
-                arrow::Calls::cri(&reference, node.runtime_twin()).about(id).over(
-                    "RemovePodSandbox",
-                    begun,
-                    &removed,
-                    |()| "removed".to_owned(),
-                );
-                removed?;
+                runtime.remove_sandbox(id).await?;
             }
         }
         if remove {
             for id in strays {
-                node.runtime.remove_container(id).await?;
+                runtime.remove_container(id).await?;
             }
         }
         let path = paths::pod_cgroup(&node.config.cgroup_root, resources::qos(pod), spec::uid(pod));
@@ -378,8 +342,8 @@ pub(crate) async fn refresh(node: Arc<Node>, containers: Vec<(String, String)>) 
 }
 
 /// Removes one dead container.
-pub(crate) async fn remove_container(node: Arc<Node>, id: String) -> Done {
-    if let Err(error) = node.runtime.remove_container(&id).await {
+pub(crate) async fn remove_container(node: Arc<Node>, pod: PodRef, id: String) -> Done {
+    if let Err(error) = node.runtime.for_pod(&pod).remove_container(&id).await {
         tracing::warn!(container = id, error = %error, "dead container not removed; its pod's end removes it");
     }
     Done::Refreshed { seen: Vec::new(), lost: Vec::new() }
@@ -419,8 +383,9 @@ pub(crate) async fn resize(
     if let Err(message) = node.cgroups.ensure_pod(&pod).await {
         tracing::warn!(pod = %PodRef::of(&pod), message, "pod cgroup not resized");
     }
+    let runtime = node.runtime.for_pod(&PodRef::of(&pod));
     for (id, wanted) in changes {
-        if let Err(error) = node.runtime.update_resources(&id, wanted).await {
+        if let Err(error) = runtime.update_resources(&id, wanted).await {
             node.events.warning(&pod, None, "ResizeError", &error.to_string());
         }
     }

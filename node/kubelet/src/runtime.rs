@@ -2,9 +2,14 @@
 //!
 //! Deadlines are upstream's. The channel connects by itself and again after the runtime came back.
 
+mod traced;
 pub mod watch;
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use podwire_wire::{
     CRI_MESSAGE_LIMIT,
@@ -12,7 +17,11 @@ use podwire_wire::{
 };
 use tonic::{Request, Status, transport::Channel};
 
-use crate::observed::{Container, Sandbox};
+use self::traced::Subject;
+use crate::{
+    observed::{Container, Sandbox},
+    spec::PodRef,
+};
 
 const DEADLINE: Duration = Duration::from_secs(120);
 const SANDBOX_DEADLINE: Duration = Duration::from_secs(240);
@@ -68,8 +77,12 @@ fn go_code(code: tonic::Code) -> &'static str {
 pub struct Runtime {
     runtime: RuntimeServiceClient<Channel>,
     image: ImageServiceClient<Channel>,
+    /// Name and version of a runtime that is not ours.
+    twin: Arc<OnceLock<String>>,
+    subject: Option<Arc<Subject>>,
 }
 
+/// One call, with its deadline.
 macro_rules! call {
     ($client:expr, $method:ident, $request:expr, $deadline:expr) => {{
         let mut request = Request::new($request);
@@ -78,6 +91,14 @@ macro_rules! call {
         answer
             .map(tonic::Response::into_inner)
             .map_err(|status| CallError { call: stringify!($method), status })
+    }};
+}
+
+/// One call that is drawn when it is made on behalf of a pod.
+macro_rules! drawn {
+    ($runtime:expr, $client:ident, $method:ident, $request:expr, $deadline:expr) => {{
+        let call = |request| async { call!($runtime.$client, $method, request, $deadline) };
+        $runtime.drawn($request, call).await
     }};
 }
 
@@ -97,7 +118,25 @@ impl Runtime {
             image: image
                 .max_decoding_message_size(CRI_MESSAGE_LIMIT)
                 .max_encoding_message_size(CRI_MESSAGE_LIMIT),
+            twin: Arc::default(),
+            subject: None,
         }
+    }
+
+    /// The same runtime, called on behalf of `pod`.
+    pub fn for_pod(&self, pod: &PodRef) -> Runtime {
+        self.for_container(pod, "")
+    }
+
+    /// The same runtime, called on behalf of a pod's container.
+    pub fn for_container(&self, pod: &PodRef, container: &str) -> Runtime {
+        let subject = Subject { pod: pod.clone(), container: container.to_owned() };
+        Runtime { subject: Some(Arc::new(subject)), ..self.clone() }
+    }
+
+    /// Says that somebody else's program plays the runtime.
+    pub(crate) fn is_played_by(&self, program: String) {
+        self.twin.get_or_init(|| program);
     }
 
     /// Version of the runtime.
@@ -121,27 +160,27 @@ impl Runtime {
     /// Runs a sandbox and reads back its status.
     pub async fn run_sandbox(&self, config: cri::PodSandboxConfig, handler: &str) -> Answer<Sandbox> {
         let request = cri::RunPodSandboxRequest { config: Some(config), runtime_handler: handler.to_owned() };
-        let id = call!(self.runtime, run_pod_sandbox, request, SANDBOX_DEADLINE)?.pod_sandbox_id;
+        let id = drawn!(self, runtime, run_pod_sandbox, request, SANDBOX_DEADLINE)?.pod_sandbox_id;
         self.sandbox_status(&id).await
     }
 
     /// Status of a sandbox.
     pub async fn sandbox_status(&self, id: &str) -> Answer<Sandbox> {
         let request = cri::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
-        let answer = call!(self.runtime, pod_sandbox_status, request, DEADLINE)?;
+        let answer = drawn!(self, runtime, pod_sandbox_status, request, DEADLINE)?;
         Ok(Sandbox::from_status(&answer.status.unwrap_or_default()))
     }
 
     /// Stops a sandbox; one that is gone counts as stopped.
     pub async fn stop_sandbox(&self, id: &str) -> Answer<()> {
         let request = cri::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        gone_is_fine(call!(self.runtime, stop_pod_sandbox, request, DEADLINE).map(drop))
+        gone_is_fine(drawn!(self, runtime, stop_pod_sandbox, request, DEADLINE).map(drop))
     }
 
     /// Removes a sandbox with its containers; one that is gone counts as removed.
     pub async fn remove_sandbox(&self, id: &str) -> Answer<()> {
         let request = cri::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        gone_is_fine(call!(self.runtime, remove_pod_sandbox, request, DEADLINE).map(drop))
+        gone_is_fine(drawn!(self, runtime, remove_pod_sandbox, request, DEADLINE).map(drop))
     }
 
     /// Every sandbox the runtime has.
@@ -173,26 +212,26 @@ impl Runtime {
             config: Some(config),
             sandbox_config: Some(sandbox_config),
         };
-        Ok(call!(self.runtime, create_container, request, DEADLINE)?.container_id)
+        Ok(drawn!(self, runtime, create_container, request, DEADLINE)?.container_id)
     }
 
     /// Starts a created container.
     pub async fn start_container(&self, id: &str) -> Answer<()> {
         let request = cri::StartContainerRequest { container_id: id.to_owned() };
-        call!(self.runtime, start_container, request, DEADLINE).map(drop)
+        drawn!(self, runtime, start_container, request, DEADLINE).map(drop)
     }
 
     /// Stops a container, waiting `grace` seconds before it is killed.
     pub async fn stop_container(&self, id: &str, grace: i64) -> Answer<()> {
         let request = cri::StopContainerRequest { container_id: id.to_owned(), timeout: grace };
         let deadline = DEADLINE + Duration::from_secs(u64::try_from(grace).unwrap_or_default());
-        gone_is_fine(call!(self.runtime, stop_container, request, deadline).map(drop))
+        gone_is_fine(drawn!(self, runtime, stop_container, request, deadline).map(drop))
     }
 
     /// Removes a container; one that is gone counts as removed.
     pub async fn remove_container(&self, id: &str) -> Answer<()> {
         let request = cri::RemoveContainerRequest { container_id: id.to_owned() };
-        gone_is_fine(call!(self.runtime, remove_container, request, DEADLINE).map(drop))
+        gone_is_fine(drawn!(self, runtime, remove_container, request, DEADLINE).map(drop))
     }
 
     /// Status of a container in `sandbox`; `None` when the runtime does not have it.
@@ -212,7 +251,7 @@ impl Runtime {
             linux: Some(linux),
             ..Default::default()
         };
-        call!(self.runtime, update_container_resources, request, DEADLINE).map(drop)
+        drawn!(self, runtime, update_container_resources, request, DEADLINE).map(drop)
     }
 
     /// Makes the runtime reopen a container's log file.
@@ -282,8 +321,11 @@ impl Runtime {
         sandbox_config: Option<cri::PodSandboxConfig>,
     ) -> Answer<String> {
         let request = cri::PullImageRequest { image: Some(image), auth, sandbox_config };
-        let answer = self.image.clone().pull_image(Request::new(request)).await;
-        answer.map(|a| a.into_inner().image_ref).map_err(|status| CallError { call: "pull_image", status })
+        let call = |request| async {
+            let answer = self.image.clone().pull_image(Request::new(request)).await;
+            answer.map(tonic::Response::into_inner).map_err(|status| CallError { call: "pull_image", status })
+        };
+        Ok(self.drawn(request, call).await?.image_ref)
     }
 
     /// The folder that images lie in, if the runtime says so.

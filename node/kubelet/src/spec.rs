@@ -36,6 +36,11 @@ impl PodRef {
         }
     }
 
+    /// As arrows name it.
+    pub(crate) fn traced(&self) -> podwire_trace::Pod<'_> {
+        podwire_trace::Pod { uid: &self.uid, namespace: &self.namespace, name: &self.name }
+    }
+
     /// `name_namespace(uid)`, the form messages carry.
     pub fn full(&self) -> String {
         format!("{}_{}({})", self.name, self.namespace, self.uid)

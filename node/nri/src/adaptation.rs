@@ -3,6 +3,7 @@
 //! Tasks, all in one tracker that [`Adaptation::run`] awaits: the accept loop, one per connection (registration,
 //! synchronization, then waiting for its end), one per launched plugin's process, and those of `link`.
 
+mod dispatch;
 mod events;
 mod launch;
 mod log;
@@ -11,7 +12,6 @@ mod registry;
 mod required;
 mod session;
 mod stats;
-mod telling;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -119,6 +119,61 @@ fn container(id: &str) -> Container {
     Container { id: id.into(), pod_sandbox_id: "p".into(), name: id.into(), ..Container::default() }
 }
 
+/// Where a subscriber writes for the test to read.
+#[derive(Clone, Default)]
+struct Page(Arc<Mutex<Vec<u8>>>);
+
+impl Page {
+    fn lines(&self) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+impl std::io::Write for Page {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn every_call_of_a_plugin_is_an_arrow_under_its_own_name_also_a_refused_one() {
+    let drawn = Page::default();
+    let page = drawn.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter("arrow=debug")
+        .with_ansi(false)
+        .with_writer(move || page.clone())
+        .finish();
+    let _heard = tracing::subscriber::set_default(subscriber);
+    let runtime = Runtime::begin(|_, _| {}).await;
+    let named = |id: &str| PodSandbox { uid: "u".into(), namespace: "default".into(), ..pod(id) };
+    runtime.nri.run_pod_sandbox(named("p")).await.unwrap();
+    let fine = Arc::new(Recorder::default());
+    let strict = Arc::new(Recorder { refuse: Some(Event::StartContainer), ..Recorder::default() });
+    let _connections =
+        (runtime.connect("net", "10", &fine).await, runtime.connect("strict", "20", &strict).await);
+    runtime.nri.run_pod_sandbox(named("p")).await.unwrap();
+    runtime.nri.start_container(named("p"), container("c")).await.unwrap_err();
+    let lines = drawn.lines();
+    let wanted = [
+        ["to=\"10-net\" what=RunPodSandbox", "pod=default/p", "error=\"\""],
+        ["to=\"20-strict\" what=RunPodSandbox", "pod=default/p", "error=\"\""],
+        ["to=\"10-net\" what=StartContainer c", "pod=default/p", "error=\"\""],
+        ["to=\"20-strict\" what=StartContainer c", "pod=default/p", "not today"],
+    ];
+    assert_eq!(lines.len(), wanted.len(), "nobody to tell, no arrow: {lines:#?}");
+    for (line, words) in lines.iter().zip(wanted) {
+        assert!(words.iter().all(|word| line.contains(word)), "{words:?} in {line}");
+    }
+    runtime.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plugin_is_introduced_told_what_exists_and_hears_the_whole_life_of_a_pod() {
     let runtime = Runtime::begin(|_, _| {}).await;

@@ -24,13 +24,12 @@ use crate::{
     error::{Error, OpError},
     host,
     joins::Joins,
-    model::Registry,
     plugins::{Plugins, View},
     recovery::{
         self,
         journal::{Journal, Opened},
     },
-    service::{Service, events::Events, images::Images, serve},
+    service::{Service, events::Events, images::Images, serve, traced::Traced},
     stream::{StreamServer, containers::Backend},
 };
 
@@ -135,7 +134,7 @@ impl Config {
             images,
             networks: Arc::new(networks),
             journal,
-            registry: Registry::default(),
+            registry: Arc::default(),
             events: Events::new(),
             hooks: Arc::new(Plugins::new(adaptation.handle(), view.clone())),
             tasks: TaskTracker::new(),
@@ -184,10 +183,12 @@ impl Runtime {
         recovery::reconcile(&core, stale, &shutdown).await;
         background.spawn(adaptation.run(done.clone()));
         background.spawn(streams.clone().run(shutdown.clone()));
-        let runtime = RuntimeServiceServer::new(Service { core: core.clone(), streams })
+        let registry = core.registry.clone();
+        let service = Traced { service: Service { core: core.clone(), streams }, registry: registry.clone() };
+        let runtime = RuntimeServiceServer::new(service)
             .max_decoding_message_size(CRI_MESSAGE_LIMIT)
             .max_encoding_message_size(CRI_MESSAGE_LIMIT);
-        let images = ImageServiceServer::new(Images { core: core.clone() })
+        let images = ImageServiceServer::new(Traced { service: Images { core: core.clone() }, registry })
             .max_decoding_message_size(CRI_MESSAGE_LIMIT)
             .max_encoding_message_size(CRI_MESSAGE_LIMIT);
         let routes = tonic::service::Routes::new(runtime).add_service(images);

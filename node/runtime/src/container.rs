@@ -21,11 +21,11 @@ use std::{
 use oci_spec::runtime::LinuxResources;
 use podwire_container::{CreateRequest, Rootfs};
 use podwire_linux::mount::Handing;
+use podwire_trace::Note;
 use podwire_wire::cri::{self, ContainerEventType as Happened};
 
 use self::spec::resources;
 use crate::{
-    arrow::Arrow,
     core::{Core, Exit},
     error::{OpError, chain},
     host,
@@ -64,10 +64,9 @@ pub(crate) async fn start(core: &Arc<Core>, container: &Arc<Container>) -> Resul
             why: format!("container {id} is in {phase:?} state, not Created"),
         });
     }
-    let arrow = Arrow::cri();
     match launch::launch(core, container).await {
         Ok((pid, at)) => {
-            Arrow::own().over(&sandbox, "container process started", &format!("pid {pid}"));
+            sandbox.note(Note::ProcessStarted { pid });
             let early = began(core, container, pid, at);
             core.events.emit(&core.registry, &sandbox, &id, Happened::ContainerStartedEvent);
             if let Some(exit) = early {
@@ -76,12 +75,10 @@ pub(crate) async fn start(core: &Arc<Core>, container: &Arc<Container>) -> Resul
             if let Err(error) = core.hooks.post_start_container(container).await {
                 tracing::warn!(container = %id, error, "plugin failed after the container's start");
             }
-            arrow.over_container(&sandbox, &id, &format!("StartContainer {}", container.metadata().name), "");
             Ok(())
         }
         Err(error) => {
             not_started(core, container, &error).await;
-            arrow.failed(&sandbox, &format!("StartContainer {}", container.metadata().name), &chain(&error));
             core.events.emit(&core.registry, &sandbox, &id, Happened::ContainerStoppedEvent);
             Err(error)
         }

@@ -57,7 +57,7 @@ pub(crate) struct Core {
     pub(crate) images: ImageStore,
     pub(crate) networks: Arc<Networks>,
     pub(crate) journal: Journal,
-    pub(crate) registry: Registry,
+    pub(crate) registry: Arc<Registry>,
     pub(crate) events: Events,
     pub(crate) hooks: Arc<dyn Hooks>,
     pub(crate) apparmor: Confinement,

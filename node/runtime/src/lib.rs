@@ -5,7 +5,6 @@
 //! holds the journal of what was begun and makes node and journal agree after a start. Processes belong to the supervisor
 //! (`podwire-container`), not to this process.
 
-mod arrow;
 mod config;
 mod container;
 mod core;

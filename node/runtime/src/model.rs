@@ -13,6 +13,7 @@ use std::{
 };
 
 use oci_spec::runtime::Spec;
+use podwire_trace::{Arrow, Note, Participant, Pod};
 use podwire_wire::cri;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
@@ -78,8 +79,6 @@ pub(crate) struct Sandbox {
     pub(crate) turn: Turn,
     /// The plugins were told that it runs, and not yet that it stopped.
     pub(crate) plugins_told: AtomicBool,
-    /// The program that asked for it, as it called itself; empty after a restart.
-    pub(crate) caller: std::sync::OnceLock<String>,
     /// Held while the pod's process 1 is being started.
     pub(crate) reaper: Mutex<()>,
     state: Mutex<SandboxStateRow>,
@@ -99,10 +98,15 @@ impl Sandbox {
             created_at: row.created_at,
             dir,
             turn: Turn::new(),
-            caller: std::sync::OnceLock::new(),
             reaper: Mutex::new(()),
             state: Mutex::new(state),
         }
+    }
+
+    /// Draws something that the runtime did for the pod.
+    pub(crate) fn note(&self, note: Note<'_>) {
+        let SandboxKey { uid, namespace, name, .. } = &self.key;
+        Arrow::note(Pod { uid, namespace, name }, Participant::ContainerRuntime, note);
     }
 
     pub(crate) fn state(&self) -> SandboxStateRow {

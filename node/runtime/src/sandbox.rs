@@ -11,10 +11,10 @@ pub(crate) mod sysctls;
 use std::sync::{Arc, atomic::Ordering};
 
 use podwire_linux::namespaces::{self, IdMap, PinRequest, UserMaps};
+use podwire_trace::Note;
 use podwire_wire::cri::{self, ContainerEventType as Happened};
 
 use crate::{
-    arrow::Arrow,
     container::{
         self,
         spec::{Host, UserNamespace},
@@ -113,7 +113,6 @@ async fn run_once(
         return Err(OpError::AlreadyExists { what: "sandbox", name: key.to_string(), id: known.id.clone() });
     }
     let row = SandboxRow { id: host::fresh_id(), config: Some(config), handler, created_at: host::now() };
-    let arrow = Arrow::cri();
     let sandbox = Arc::new(Sandbox::new(&row, SandboxStateRow::default(), core.sandbox_dir(&row.id)));
     // Before anything is made: a pod that waits for a plugin must not cost addresses and links each time it is tried.
     let admitted = core.hooks.admit_pod_sandbox(&sandbox).await;
@@ -125,11 +124,9 @@ async fn run_once(
             for kind in [Happened::ContainerCreatedEvent, Happened::ContainerStartedEvent] {
                 core.events.emit(&core.registry, &sandbox, &sandbox.id, kind);
             }
-            arrow.over(&sandbox, "RunPodSandbox", &format!("sandbox {:.13}", sandbox.id));
             Ok(sandbox.id.clone())
         }
         Err(error) => {
-            arrow.failed(&sandbox, "RunPodSandbox", &chain(&error));
             give_up(core, &sandbox).await;
             Err(error)
         }
@@ -168,12 +165,8 @@ async fn set_up(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpError>
         state.cni_result = cni_result;
         state.plugins_told = core.hooks.present();
     })?;
-    let arrow = Arrow::nri();
     sandbox.plugins_told.store(true, Ordering::Relaxed);
     core.hooks.run_pod_sandbox(sandbox).await.map_err(OpError::failed("run the sandbox's plugins"))?;
-    if core.hooks.present() {
-        arrow.over(sandbox, "RunPodSandbox", "");
-    }
     sandbox.change(&core.journal, |state| state.phase = SandboxPhase::Ready as i32)
 }
 
@@ -216,10 +209,9 @@ fn make_namespaces(sandbox: &Sandbox) -> Result<(), OpError> {
         userns: sandbox.user_namespace().map(|users| user_maps(&users)),
     };
     if request.net || request.ipc || request.uts {
-        let arrow = Arrow::own();
         namespaces::pin(dir, &request).map_err(OpError::failed("make the pod's namespaces"))?;
         if request.net {
-            arrow.over(sandbox, "network namespace made", "");
+            sandbox.note(Note::NamespaceMade);
         }
     } else if !request.sysctls.is_empty() {
         return Err(OpError::invalid("sysctls need namespaces of the pod's own"));
@@ -238,14 +230,9 @@ fn attach(core: &Core, sandbox: &Sandbox) -> Result<(Vec<String>, String), OpErr
     let failed = |error: podwire_cni_lib::Error| {
         OpError::failed(format!("failed to setup network for sandbox {:?}", sandbox.id))(error)
     };
-    let arrow = Arrow::own();
     let conflist = core.networks.current().map_err(failed)?;
-    arrow.over(sandbox, &format!("configuration read: {}", network::summary(&conflist)), "");
-    let arrow = Arrow::cni();
     let result = core.networks.ensure_in(&conflist, &attachment).map_err(failed)?;
-    let ips: Vec<String> = result.ips.iter().map(|net| net.addr().to_string()).collect();
-    Arrow::plugins_own().over(sandbox, &network::account(&result.result), "");
-    arrow.over(sandbox, "ADD eth0", &ips.join(", "));
+    let ips = result.ips.iter().map(|net| net.addr().to_string()).collect();
     Ok((ips, result.raw.to_string()))
 }
 
@@ -264,8 +251,6 @@ pub(crate) async fn stop(core: &Arc<Core>, id: &str) -> Option<Shared<()>> {
 
 async fn stop_once(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpError> {
     let _turn = sandbox.turn.take().await;
-    // A removal stops once more what is stopped already: nobody asked, nothing happens.
-    let arrow = (!sandbox.state().detached).then(Arrow::cri);
     if sandbox.phase() == SandboxPhase::Creating {
         return Err(OpError::Precondition { why: format!("sandbox {} is still being made", sandbox.id) });
     }
@@ -278,11 +263,7 @@ async fn stop_once(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpErr
     for stopped in futures::future::join_all(stops).await {
         stopped?;
     }
-    tear_down(core, sandbox).await?;
-    if let Some(arrow) = arrow {
-        arrow.over(sandbox, "StopPodSandbox", "");
-    }
-    Ok(())
+    tear_down(core, sandbox).await
 }
 
 /// Plugins, network, process 1 of a shared PID namespace, namespaces: everything a stopped pod must not hold.
@@ -303,13 +284,11 @@ pub(crate) async fn tear_down(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Resul
         }
         net_devices::give_back(&sandbox);
         if let Some(attachment) = network::attachment(&sandbox, &core.cgroup_parent(&sandbox.config)) {
-            let arrow = Arrow::cni();
             // The namespace goes right after and takes eth0 with it.
             core.networks.detach_dying(&attachment).map_err(OpError::failed(format!(
                 "failed to destroy network for sandbox {:?}",
                 sandbox.id
             )))?;
-            arrow.over(&sandbox, "DEL eth0", "");
         }
         pod_files::release(&sandbox.dir).map_err(OpError::failed("release the pod's namespaces"))
     })
@@ -343,7 +322,6 @@ async fn remove_once(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpE
     if core.registry.sandbox(&sandbox.id).is_none() {
         return Ok(());
     }
-    let arrow = Arrow::cri();
     let removes = core.registry.containers_of(&sandbox.id).into_iter().map(|container| {
         let core = core.clone();
         async move { container::remove_once(&core, &container).await }
@@ -353,9 +331,7 @@ async fn remove_once(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpE
     }
     tell_removed(core, sandbox).await;
     core.events.emit(&core.registry, sandbox, &sandbox.id, Happened::ContainerDeletedEvent);
-    forget(core, sandbox).await?;
-    arrow.over(sandbox, "RemovePodSandbox", "");
-    Ok(())
+    forget(core, sandbox).await
 }
 
 /// Tells the plugins once that the sandbox goes.

@@ -6,6 +6,7 @@ pub(crate) mod info;
 pub(crate) mod metrics;
 pub(crate) mod serve;
 pub(crate) mod stats;
+pub(crate) mod traced;
 pub(crate) mod view;
 
 use std::{pin::Pin, sync::Arc};
@@ -16,7 +17,6 @@ use tokio::sync::broadcast::error::RecvError;
 use tonic::{Request, Response, Status};
 
 use crate::{
-    arrow::Arrow,
     container::{self, creation, exec},
     core::{Core, joined},
     error::OpError,
@@ -95,11 +95,7 @@ impl RuntimeService for Service {
         &self,
         request: Request<cri::RunPodSandboxRequest>,
     ) -> Reply<cri::RunPodSandboxResponse> {
-        let caller = crate::arrow::foreign_caller(request.metadata());
         let pod_sandbox_id = joined(sandbox::run(&self.core, request.into_inner()).await)?;
-        if let (Some(caller), Some(sandbox)) = (caller, self.core.registry.sandbox(&pod_sandbox_id)) {
-            sandbox.caller.get_or_init(|| caller);
-        }
         Ok(Response::new(cri::RunPodSandboxResponse { pod_sandbox_id }))
     }
 
@@ -125,18 +121,14 @@ impl RuntimeService for Service {
     ) -> Reply<cri::PodSandboxStatusResponse> {
         let request = request.into_inner();
         let sandbox = self.sandbox(&request.pod_sandbox_id)?;
-        let arrow = Arrow::cri();
         let containers = self.core.registry.containers_of(&sandbox.id);
         let info = if request.verbose {
             crate::service::info::sandbox(&self.core, &sandbox)
         } else {
             Default::default()
         };
-        let status = view::sandbox_status(&sandbox);
-        let ip = status.network.as_ref().map(|network| network.ip.as_str()).unwrap_or_default();
-        arrow.over(&sandbox, "PodSandboxStatus", ip);
         Ok(Response::new(cri::PodSandboxStatusResponse {
-            status: Some(status),
+            status: Some(view::sandbox_status(&sandbox)),
             info,
             containers_statuses: containers
                 .iter()
@@ -190,13 +182,7 @@ impl RuntimeService for Service {
         let request = request.into_inner();
         if let Some(container) = self.core.registry.container(&request.container_id) {
             let core = self.core.clone();
-            let arrow = Arrow::cri();
-            let (id, name) = (container.id().to_owned(), container.metadata().name);
-            let pod = self.core.registry.sandbox(&container.row.sandbox_id);
             self.detached(async move { container::stop(&core, &container, request.timeout).await }).await?;
-            if let Some(pod) = pod {
-                arrow.over_container(&pod, &id, &format!("StopContainer {name}"), "");
-            }
         }
         Ok(Response::new(cri::StopContainerResponse {}))
     }

@@ -1,5 +1,8 @@
 //! What tracing costs: reports arrows the way participants do and counts the processor time they take.
 
+use std::time::Duration;
+
+use podwire_trace::{Arrow, Cri, Outcome, Participant, Pod, Side, What};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Nanoseconds of processor time that one reported arrow takes from its caller's thread, with a full ring.
@@ -10,18 +13,14 @@ pub fn nanos_per_arrow() -> u64 {
     for half in 0..2 {
         let begun = thread_nanos();
         for number in 0..ROUNDS {
-            let (what, reply) = (format!("CreateContainer {half}"), format!("container {number}"));
-            tracing::debug!(
-                target: super::TARGET,
-                uid = %format_args!("3a1f5c1e-7f2d-4b0c-9a57-{number:012}"),
-                pod = %format_args!("default/{}", "a-pod-with-a-name"),
-                from = "Kubelet",
-                to = "ContainerRuntime",
-                what,
-                reply,
-                micros = number,
-                side = "server",
-            );
+            let (name, uid) = (half.to_string(), format!("3a1f5c1e-7f2d-4b0c-9a57-{number:012}"));
+            let pod = Pod { uid: &uid, namespace: "default", name: "a-pod-with-a-name" };
+            let what = What::Cri { method: Cri::CreateContainer, of: &name };
+            let arrow = Arrow {
+                side: Side::Server,
+                ..Arrow::new(pod, Participant::Kubelet, Participant::ContainerRuntime, what)
+            };
+            arrow.draw(Duration::from_micros(number), &Outcome::reply(format!("container {number}")));
         }
         spent = thread_nanos() - begun;
     }

@@ -12,6 +12,7 @@ const ORDER: &[&str] = &[
     "Kubelet",
     "ContainerRuntime",
     "CNIPlugin",
+    "IPAM",
     "NetworkPlugin",
     "NetworkDriver",
     "DevicePlugin",

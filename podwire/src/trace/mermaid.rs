@@ -10,8 +10,11 @@ use super::{
 pub fn mermaid(arrows: &[Arrow]) -> String {
     let mut text = String::from("sequenceDiagram\n");
     for name in participants(arrows) {
-        let alias = twin(arrows, &name).map(|by| format!(" as {}", safe(by))).unwrap_or_default();
-        text.push_str(&format!("    participant {}{alias}\n", identifier(&name)));
+        let plain = identifier(&name);
+        // A plugin may be called what mermaid does not take for a name.
+        let shown = twin(arrows, &name).or((plain != name).then_some(&name));
+        let alias = shown.map(|shown| format!(" as {}", safe(shown))).unwrap_or_default();
+        text.push_str(&format!("    participant {plain}{alias}\n"));
     }
     let start = arrows.first().map_or(0, Arrow::began);
     for moment in moments(arrows) {

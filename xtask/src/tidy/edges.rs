@@ -4,9 +4,9 @@ use super::metadata::{Kind, Workspace};
 
 /// Edges that exist; a crate not listed may know none of ours.
 const EDGES: &[(&str, &[&str])] = &[
-    ("podwire-apiserver", &["podwire-store", "podwire-api", "podwire-wire"]),
+    ("podwire-apiserver", &["podwire-store", "podwire-api", "podwire-trace", "podwire-wire"]),
     ("podwire-store", &["podwire-wire"]),
-    ("podwire-scheduler", &["podwire-api"]),
+    ("podwire-scheduler", &["podwire-api", "podwire-trace"]),
     ("podwire-controllers", &["podwire-api"]),
     (
         "podwire-runtime",
@@ -17,13 +17,14 @@ const EDGES: &[(&str, &[&str])] = &[
             "podwire-nri",
             "podwire-wire",
             "podwire-linux",
+            "podwire-trace",
         ],
     ),
-    ("podwire-kubelet", &["podwire-api", "podwire-wire", "podwire-linux"]),
+    ("podwire-kubelet", &["podwire-api", "podwire-wire", "podwire-linux", "podwire-trace"]),
     ("podwire-container", &["podwire-linux"]),
-    ("podwire-cni-lib", &["podwire-linux"]),
+    ("podwire-cni-lib", &["podwire-linux", "podwire-trace"]),
     ("podwire-image", &["podwire-linux"]),
-    ("podwire-nri", &["podwire-wire"]),
+    ("podwire-nri", &["podwire-wire", "podwire-trace"]),
     ("podwire-cni", &["podwire-cni-lib"]),
     ("podwire-testkit", &["podwire-linux"]),
     (

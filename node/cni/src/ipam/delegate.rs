@@ -8,6 +8,7 @@ use crate::plugins::exec;
 use crate::spec::error::CniError;
 use crate::spec::request::{Command, Request};
 use crate::spec::result::CniResult;
+use crate::traced;
 
 /// The plugin named by `ipam.type`; `None` is layer 2 without addresses.
 pub fn kind(request: &Request) -> Result<Option<String>, CniError> {
@@ -15,10 +16,12 @@ pub fn kind(request: &Request) -> Result<Option<String>, CniError> {
 }
 
 fn call(kind: &str, request: &Request) -> Result<Option<Value>, CniError> {
-    if plugins::is_ipam(kind) && !exec::is_shadowed(kind, &request.path) {
-        return plugins::run_delegate(kind, request);
-    }
-    exec::run(kind, request, exec::DEFAULT_TIMEOUT)
+    traced::ipam(kind, request, || {
+        if plugins::is_ipam(kind) && !exec::is_shadowed(kind, &request.path) {
+            return plugins::run_delegate(kind, request);
+        }
+        exec::run(kind, request, exec::DEFAULT_TIMEOUT)
+    })
 }
 
 /// Asks for addresses.

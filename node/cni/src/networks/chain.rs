@@ -10,6 +10,7 @@ use crate::spec::error::{CniError, code};
 use crate::spec::request::{Command, Request};
 use crate::spec::result::CniResult;
 use crate::spec::version::Version;
+use crate::traced;
 
 /// A chain of plugins ready to run.
 pub(crate) struct Chain<'a> {
@@ -104,9 +105,10 @@ impl<'a> Chain<'a> {
         let request = self.request(command, step, netns, extra);
         let ours =
             self.config.builtin && plugins::find(kind).is_some() && !exec::is_shadowed(kind, &request.path);
-        let answer =
-            if ours { plugins::run(kind, &request) } else { exec::run(kind, &request, self.config.timeout) };
-        answer.map_err(|error| self.refused(command, step, error))
+        let call = || {
+            if ours { plugins::run(kind, &request) } else { exec::run(kind, &request, self.config.timeout) }
+        };
+        traced::plugin(kind, &request, call).map_err(|error| self.refused(command, step, error))
     }
 
     fn refused(&self, command: Command, step: usize, error: CniError) -> Error {

@@ -208,7 +208,7 @@ impl Reporter {
             self.node.runtime_label.get_or_init(|| version.runtime_name.clone());
             if version.runtime_name != "podwire" {
                 let twin = || format!("{} {}", version.runtime_name, version.runtime_version);
-                self.node.runtime_twin.get_or_init(twin);
+                self.node.runtime.is_played_by(twin());
             }
         }
         let runtime =

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use podwire_trace::{Arrow, Note, Participant};
 use tokio::time::Instant;
 
 use super::{Farewell, Worker};
@@ -63,7 +64,7 @@ impl Worker {
         match self.node.admit(&self.reference.uid, &self.pod) {
             Ok(()) => {
                 self.admitted = true;
-                crate::arrow::note(&self.reference, "admitted");
+                Arrow::note(self.reference.traced(), Participant::Kubelet, Note::Admitted);
             }
             Err(refused) => {
                 self.node.events.warning(&self.pod, None, &refused.reason, &refused.message);
@@ -133,7 +134,7 @@ impl Worker {
                     "SandboxChanged",
                     "Pod sandbox changed, it will be killed and re-created.",
                 );
-                self.ops.push(Box::pin(ops::drop_sandbox(node, id)));
+                self.ops.push(Box::pin(ops::drop_sandbox(node, self.reference.clone(), id)));
             }
             Step::EnsureImage { container, attempt } => self.begin_image(container, attempt),
             Step::Start { container, attempt } => self.begin_start(container, attempt),

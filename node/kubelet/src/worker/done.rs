@@ -198,7 +198,7 @@ impl Worker {
                 let node = self.node.clone();
                 let sandbox =
                     self.observed.containers.get(&id).map(|c| c.sandbox.clone()).unwrap_or_default();
-                self.ops.push(Box::pin(ops::kill_again(node, id, sandbox)));
+                self.ops.push(Box::pin(ops::kill_again(node, self.reference.clone(), id, sandbox)));
             }
         }
     }

@@ -134,7 +134,8 @@ impl Worker {
         let old: Vec<String> = dead.iter().skip(2).map(|c| c.id.clone()).collect();
         for id in old {
             self.observed.forget_container(&id);
-            self.ops.push(Box::pin(ops::remove_container(self.node.clone(), id)));
+            let removal = ops::remove_container(self.node.clone(), self.reference.clone(), id);
+            self.ops.push(Box::pin(removal));
         }
     }
 }

@@ -18,11 +18,11 @@ use podwire_wire::nri::{
 };
 use tokio::sync::broadcast;
 
+use super::dispatch::Dispatch;
 use super::log::Entry;
 use super::plugin::{Plugin, PluginInfo, Stage};
 use super::registry::Registry;
 use super::required;
-use super::telling::Telling;
 use crate::merge::{Conflict, Merged, wishes};
 
 /// Why an event failed.
@@ -164,9 +164,9 @@ impl Nri {
 
     /// The pod's network is up and its containers may follow.
     pub async fn run_pod_sandbox(&self, pod: PodSandbox) -> Result<(), EventError> {
-        let telling = self.gated(Event::RunPodSandbox, "RunPodSandbox", &pod, None, Some(&pod.id)).await?;
+        let dispatch = self.gated(Event::RunPodSandbox, "RunPodSandbox", &pod, None, Some(&pod.id)).await?;
         let request = RunPodSandboxRequest { pod: Some(pod.clone()) };
-        telling.notify_all(&request, &pod, None).await
+        dispatch.notify_all(&request, &pod, None).await
     }
 
     /// The pod's limits are about to change.
@@ -176,37 +176,37 @@ impl Nri {
         overhead: LinuxResources,
         resources: LinuxResources,
     ) -> Result<(), EventError> {
-        let telling = self.open(Event::UpdatePodSandbox, "UpdatePodSandbox", &pod).await;
+        let dispatch = self.open(Event::UpdatePodSandbox, "UpdatePodSandbox", &pod).await;
         let request = UpdatePodSandboxRequest {
             pod: Some(pod),
             overhead_linux_resources: Some(overhead),
             linux_resources: Some(resources),
         };
-        for plugin in telling.hearers().await {
-            telling.ask(&plugin, &request, |_: &UpdatePodSandboxResponse| String::new()).await?;
+        for plugin in dispatch.hearers().await {
+            dispatch.ask(&plugin, &request, |_: &UpdatePodSandboxResponse| String::new()).await?;
         }
         Ok(())
     }
 
     /// The pod's limits have changed.
     pub async fn post_update_pod_sandbox(&self, pod: PodSandbox) -> Result<(), EventError> {
-        let telling = self.open(Event::PostUpdatePodSandbox, "PostUpdatePodSandbox", &pod).await;
+        let dispatch = self.open(Event::PostUpdatePodSandbox, "PostUpdatePodSandbox", &pod).await;
         let request = PostUpdatePodSandboxRequest { pod: Some(pod.clone()) };
-        telling.notify_all(&request, &pod, None).await
+        dispatch.notify_all(&request, &pod, None).await
     }
 
     /// All containers of the pod are dead.
     pub async fn stop_pod_sandbox(&self, pod: PodSandbox) -> Result<(), EventError> {
-        let telling = self.open(Event::StopPodSandbox, "StopPodSandbox", &pod).await;
+        let dispatch = self.open(Event::StopPodSandbox, "StopPodSandbox", &pod).await;
         let request = StopPodSandboxRequest { pod: Some(pod.clone()) };
-        telling.notify_everyone(&request, &pod, None).await
+        dispatch.notify_everyone(&request, &pod, None).await
     }
 
     /// The pod is about to be forgotten.
     pub async fn remove_pod_sandbox(&self, pod: PodSandbox) -> Result<(), EventError> {
-        let telling = self.open(Event::RemovePodSandbox, "RemovePodSandbox", &pod).await;
+        let dispatch = self.open(Event::RemovePodSandbox, "RemovePodSandbox", &pod).await;
         let request = RemovePodSandboxRequest { pod: Some(pod.clone()) };
-        telling.notify_everyone(&request, &pod, None).await
+        dispatch.notify_everyone(&request, &pod, None).await
     }
 
     /// The container is planned; returns what the plugins make of it.
@@ -216,18 +216,18 @@ impl Nri {
         container: Container,
     ) -> Result<Creation, EventError> {
         let making = Some(container.id.as_str());
-        let telling =
+        let dispatch =
             self.gated(Event::CreateContainer, "CreateContainer", &pod, Some(&container), making).await?;
         let mut merged = Merged::creating(container.clone());
-        for plugin in telling.hearers().await {
+        for plugin in dispatch.hearers().await {
             let request =
                 CreateContainerRequest { pod: Some(pod.clone()), container: Some(merged.container.clone()) };
             let words = |one: &CreateContainerResponse| wishes(one.adjust.as_ref(), &one.update, &one.evict);
-            if let Some(answer) = telling.ask(&plugin, &request, words).await? {
-                merged.created(&plugin.label(), answer).map_err(|error| telling.conflict(&plugin, error))?;
+            if let Some(answer) = dispatch.ask(&plugin, &request, words).await? {
+                merged.created(&plugin.label(), answer).map_err(|error| dispatch.conflict(&plugin, error))?;
             }
         }
-        telling.validate(pod, container, &merged).await?;
+        dispatch.validate(pod, container, &merged).await?;
         Ok(Creation { adjust: merged.adjust, updates: merged.updates, evictions: merged.evictions })
     }
 
@@ -237,19 +237,19 @@ impl Nri {
         pod: PodSandbox,
         container: Container,
     ) -> Result<(), EventError> {
-        let telling =
+        let dispatch =
             self.open(Event::PostCreateContainer, "PostCreateContainer", &pod).await.about(&container);
         let request =
             PostCreateContainerRequest { pod: Some(pod.clone()), container: Some(container.clone()) };
-        telling.notify_all(&request, &pod, Some(&container)).await
+        dispatch.notify_all(&request, &pod, Some(&container)).await
     }
 
     /// The container is about to run.
     pub async fn start_container(&self, pod: PodSandbox, container: Container) -> Result<(), EventError> {
-        let telling =
+        let dispatch =
             self.gated(Event::StartContainer, "StartContainer", &pod, Some(&container), None).await?;
         let request = StartContainerRequest { pod: Some(pod.clone()), container: Some(container.clone()) };
-        telling.notify_all(&request, &pod, Some(&container)).await
+        dispatch.notify_all(&request, &pod, Some(&container)).await
     }
 
     /// The container runs.
@@ -258,11 +258,11 @@ impl Nri {
         pod: PodSandbox,
         container: Container,
     ) -> Result<(), EventError> {
-        let telling =
+        let dispatch =
             self.open(Event::PostStartContainer, "PostStartContainer", &pod).await.about(&container);
         let request =
             PostStartContainerRequest { pod: Some(pod.clone()), container: Some(container.clone()) };
-        telling.notify_all(&request, &pod, Some(&container)).await
+        dispatch.notify_all(&request, &pod, Some(&container)).await
     }
 
     /// The container's limits are about to change; returns what the plugins make of that.
@@ -272,18 +272,18 @@ impl Nri {
         container: Container,
         resources: LinuxResources,
     ) -> Result<Updating, EventError> {
-        let telling = self.open(Event::UpdateContainer, "UpdateContainer", &pod).await.about(&container);
+        let dispatch = self.open(Event::UpdateContainer, "UpdateContainer", &pod).await.about(&container);
         let mut merged = Merged::updating(container.clone(), resources);
-        for plugin in telling.hearers().await {
+        for plugin in dispatch.hearers().await {
             let request = UpdateContainerRequest {
                 pod: Some(pod.clone()),
                 container: Some(container.clone()),
                 linux_resources: Some(merged.resources.clone()),
             };
             let words = |one: &UpdateContainerResponse| wishes(None, &one.update, &one.evict);
-            if let Some(answer) = telling.ask(&plugin, &request, words).await? {
+            if let Some(answer) = dispatch.ask(&plugin, &request, words).await? {
                 let label = plugin.label();
-                merged.update(&label, answer.update).map_err(|error| telling.conflict(&plugin, error))?;
+                merged.update(&label, answer.update).map_err(|error| dispatch.conflict(&plugin, error))?;
                 merged.evictions.extend(answer.evict);
             }
         }
@@ -296,11 +296,11 @@ impl Nri {
         pod: PodSandbox,
         container: Container,
     ) -> Result<(), EventError> {
-        let telling =
+        let dispatch =
             self.open(Event::PostUpdateContainer, "PostUpdateContainer", &pod).await.about(&container);
         let request =
             PostUpdateContainerRequest { pod: Some(pod.clone()), container: Some(container.clone()) };
-        telling.notify_all(&request, &pod, Some(&container)).await
+        dispatch.notify_all(&request, &pod, Some(&container)).await
     }
 
     /// The container has ended; returns changes to others.
@@ -310,15 +310,15 @@ impl Nri {
         container: Container,
     ) -> Result<Vec<ContainerUpdate>, EventError> {
         let pod = if pod.id.is_empty() { pod_of(&container) } else { pod };
-        let telling = self.open(Event::StopContainer, "StopContainer", &pod).await.about(&container);
+        let dispatch = self.open(Event::StopContainer, "StopContainer", &pod).await.about(&container);
         let request = StopContainerRequest { pod: Some(pod), container: Some(container) };
         let (mut merged, mut first) = (Merged::others(), Ok(()));
-        for plugin in telling.hearers().await {
+        for plugin in dispatch.hearers().await {
             let words = |one: &StopContainerResponse| wishes(None, &one.update, &[]);
-            match telling.ask(&plugin, &request, words).await {
+            match dispatch.ask(&plugin, &request, words).await {
                 Ok(Some(answer)) => {
                     if let Err(conflict) = merged.update(&plugin.label(), answer.update) {
-                        first = first.and(Err(telling.conflict(&plugin, conflict)));
+                        first = first.and(Err(dispatch.conflict(&plugin, conflict)));
                     }
                 }
                 Ok(None) => {}
@@ -330,15 +330,15 @@ impl Nri {
 
     /// The container is about to be forgotten.
     pub async fn remove_container(&self, pod: PodSandbox, container: Container) -> Result<(), EventError> {
-        let telling = self.open(Event::RemoveContainer, "RemoveContainer", &pod).await.about(&container);
+        let dispatch = self.open(Event::RemoveContainer, "RemoveContainer", &pod).await.about(&container);
         let request = RemoveContainerRequest { pod: Some(pod.clone()), container: Some(container.clone()) };
-        telling.notify_everyone(&request, &pod, Some(&container)).await
+        dispatch.notify_everyone(&request, &pod, Some(&container)).await
     }
 
     /// An event that must go on even without required plugins.
-    async fn open(&self, event: Event, method: &'static str, pod: &PodSandbox) -> Telling {
+    async fn open(&self, event: Event, method: &'static str, pod: &PodSandbox) -> Dispatch {
         let under_way = self.registry.begin(&pod.id, None).await;
-        Telling::new(event, method, under_way, BTreeSet::new(), pod)
+        Dispatch::new(event, method, under_way, BTreeSet::new(), pod)
     }
 
     /// An event that must not go on without required plugins.
@@ -349,7 +349,7 @@ impl Nri {
         pod: &PodSandbox,
         container: Option<&Container>,
         making: Option<&str>,
-    ) -> Result<Telling, EventError> {
+    ) -> Result<Dispatch, EventError> {
         let required = required::names(&self.registry.config.required, pod, container);
         let deadline = Instant::now() + self.registry.config.required_wait;
         loop {
@@ -360,8 +360,8 @@ impl Nri {
             let here =
                 |name: &String| under_way.plugins.iter().filter(living).any(|plugin| plugin.name == *name);
             if required.iter().all(here) {
-                let telling = Telling::new(event, method, under_way, required, pod);
-                return Ok(container.into_iter().fold(telling, Telling::about));
+                let dispatch = Dispatch::new(event, method, under_way, required, pod);
+                return Ok(container.into_iter().fold(dispatch, Dispatch::about));
             }
         }
     }

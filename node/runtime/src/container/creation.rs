@@ -10,7 +10,6 @@ use podwire_image::Image;
 use podwire_wire::cri::{self, ContainerEventType as Happened, NamespaceMode};
 
 use crate::{
-    arrow::Arrow,
     container::{
         cdi,
         image_volume::Volumes,
@@ -98,7 +97,6 @@ async fn create_once(
         let name = format!("{}_{}", metadata.name, metadata.attempt);
         return Err(OpError::AlreadyExists { what: "container", name, id: known.id().to_owned() });
     }
-    let arrow = Arrow::cri();
     let id = host::fresh_id();
     let made = create_named(core, sandbox, &id, config).await;
     let container = match made {
@@ -122,12 +120,6 @@ async fn create_once(
     if let Err(error) = core.hooks.post_create_container(&container).await {
         tracing::warn!(container = container.id(), error, "plugin failed after the container's creation");
     }
-    arrow.over_container(
-        sandbox,
-        container.id(),
-        &format!("CreateContainer {}", metadata.name),
-        &format!("container {:.13}", container.id()),
-    );
     Ok(container.id().to_owned())
 }
 

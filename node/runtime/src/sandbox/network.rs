@@ -1,6 +1,6 @@
 //! What CNI is told about a pod: attachment, arguments, capability arguments. Pure.
 
-use podwire_cni_lib::{Attachment, networks::conflist::Conflist, spec::CniResult};
+use podwire_cni_lib::Attachment;
 use podwire_wire::cri;
 use serde_json::{Map, Value, json};
 
@@ -28,22 +28,6 @@ pub(crate) fn attachment(sandbox: &Sandbox, cgroup_parent: &str) -> Option<Attac
         capability_args: capabilities(&sandbox.config, cgroup_parent),
         traceparent: None,
     })
-}
-
-/// A configuration in a few words: the network and its plugins in order.
-pub(crate) fn summary(conflist: &Conflist) -> String {
-    let plugins: Vec<&str> = (0..conflist.plugins.len()).map(|step| conflist.kind(step)).collect();
-    format!("{}, {}", conflist.name, plugins.join(" + "))
-}
-
-/// What the plugins say they made, in a few words: addresses with their gateways, then interfaces.
-pub(crate) fn account(result: &CniResult) -> String {
-    let ips = result.ips.iter().map(|ip| match ip.gateway {
-        Some(gateway) => format!("{} via {gateway}", ip.address),
-        None => ip.address.to_string(),
-    });
-    let links = result.interfaces.iter().map(|link| link.name.clone());
-    ips.chain(links).collect::<Vec<_>>().join(", ")
 }
 
 fn capabilities(config: &cri::PodSandboxConfig, cgroup_parent: &str) -> Map<String, Value> {

@@ -1,9 +1,10 @@
-//! One event being told: to whom, how their answers are judged, and what is noted of them.
+//! One event on its way to the plugins: to whom, how their answers are judged, what is noted and drawn of them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use podwire_trace::{Arrow, Outcome, Participant, Pod, What};
 use podwire_wire::nri::{
     Container, Event, PluginInstance, PodSandbox, ValidateContainerAdjustmentRequest,
     ValidateContainerAdjustmentResponse,
@@ -16,18 +17,30 @@ use super::registry::UnderWay;
 use crate::link::CallError;
 use crate::merge::{Conflict, Merged};
 
-/// One event being told.
-pub(super) struct Telling {
+/// One event on its way to the plugins.
+pub(super) struct Dispatch {
     event: Event,
     method: &'static str,
     under_way: UnderWay,
     pub(super) required: BTreeSet<String>,
-    uid: String,
-    pod: String,
+    pod: PodName,
     container: String,
 }
 
-impl Telling {
+/// The pod an event is about, as people know it.
+struct PodName {
+    uid: String,
+    namespace: String,
+    name: String,
+}
+
+impl std::fmt::Display for PodName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl Dispatch {
     pub(super) fn new(
         event: Event,
         method: &'static str,
@@ -35,8 +48,9 @@ impl Telling {
         required: BTreeSet<String>,
         pod: &PodSandbox,
     ) -> Self {
-        let (uid, pod) = (pod.uid.clone(), format!("{}/{}", pod.namespace, pod.name));
-        Self { event, method, under_way, required, uid, pod, container: String::new() }
+        let PodSandbox { uid, namespace, name, .. } = pod;
+        let pod = PodName { uid: uid.clone(), namespace: namespace.clone(), name: name.clone() };
+        Self { event, method, under_way, required, pod, container: String::new() }
     }
 
     /// The container it is about.
@@ -45,11 +59,32 @@ impl Telling {
         self
     }
 
+    /// Calls one plugin and draws that; an event of a pod without a name is not drawn.
+    async fn drawn<R>(
+        &self,
+        plugin: &Plugin,
+        event: &'static str,
+        call: impl Future<Output = Result<R, CallError>>,
+    ) -> Result<R, CallError> {
+        let PodName { uid, namespace, name } = &self.pod;
+        if uid.is_empty() || !podwire_trace::is_heard() {
+            return call.await;
+        }
+        let label = plugin.label();
+        let what = What::Nri { event, container: &self.container };
+        let (pod, to) = (Pod { uid, namespace, name }, Participant::NriPlugin(&label));
+        let outcome = |answer: &Result<R, CallError>| match answer {
+            Err(error) if error.unimplemented() => Outcome::reply("not implemented"),
+            _ => Outcome::of(answer, |_| String::new()),
+        };
+        Arrow::new(pod, Participant::ContainerRuntime, to, what).around_async(call, outcome).await
+    }
+
     fn note(&self, plugin: &Plugin, outcome: &str, detail: String, begun: Instant) {
         self.under_way.registry().log.note(Entry {
             plugin: plugin.label(),
             event: self.method.to_owned(),
-            pod: self.pod.clone(),
+            pod: self.pod.to_string(),
             container: self.container.clone(),
             outcome: outcome.to_owned(),
             detail,
@@ -60,7 +95,7 @@ impl Telling {
 
     /// A plugin wants what another has.
     pub(super) fn conflict(&self, plugin: &Plugin, conflict: Conflict) -> EventError {
-        tracing::warn!(plugin = plugin.label(), pod = self.pod, error = %conflict, "NRI plugins contradict each other");
+        tracing::warn!(plugin = plugin.label(), pod = %self.pod, error = %conflict, "NRI plugins contradict each other");
         plugin.stats.failed(format!("{}: {conflict}", self.method));
         self.note(plugin, "conflict", conflict.to_string(), Instant::now());
         conflict.into()
@@ -78,6 +113,18 @@ impl Telling {
         hearers
     }
 
+    /// Tells one plugin.
+    async fn tell<A: prost::Message>(
+        &self,
+        plugin: &Plugin,
+        request: &A,
+        pod: &PodSandbox,
+        container: Option<&Container>,
+    ) -> Result<(), CallError> {
+        let call = plugin.notify(self.event, self.method, request, pod, container);
+        self.drawn(plugin, self.method, call).await
+    }
+
     /// Tells one after another; the first refusal ends it.
     pub(super) async fn notify_all<A: prost::Message>(
         &self,
@@ -87,7 +134,7 @@ impl Telling {
     ) -> Result<(), EventError> {
         for plugin in self.hearers().await {
             let begun = Instant::now();
-            let told = plugin.notify(self.event, self.method, request, pod, container).await;
+            let told = self.tell(&plugin, request, pod, container).await;
             self.judge(&plugin, told, begun, |()| String::new())?;
         }
         Ok(())
@@ -103,7 +150,7 @@ impl Telling {
         let mut first = Ok(());
         for plugin in self.hearers().await {
             let begun = Instant::now();
-            let told = plugin.notify(self.event, self.method, request, pod, container).await;
+            let told = self.tell(&plugin, request, pod, container).await;
             let judged = self.judge(&plugin, told, begun, |()| String::new()).map(drop);
             first = first.and(judged);
         }
@@ -118,7 +165,7 @@ impl Telling {
         words: impl FnOnce(&R) -> String,
     ) -> Result<Option<R>, EventError> {
         let begun = Instant::now();
-        let answer = plugin.call(self.method, request).await;
+        let answer = self.drawn(plugin, self.method, plugin.call(self.method, request)).await;
         self.judge(plugin, answer, begun, words)
     }
 
@@ -130,11 +177,6 @@ impl Telling {
         begun: Instant,
         words: impl FnOnce(&R) -> String,
     ) -> Result<Option<R>, EventError> {
-        tracing::debug!(
-            target: "arrow", uid = self.uid, pod = self.pod, from = "ContainerRuntime", to = "NetworkPlugin",
-            what = %format_args!("{} {}", self.method, plugin.label()), reply = if answer.is_ok() { "ok" } else { "error" },
-            micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX),
-        );
         let error = match answer {
             Ok(answer) => {
                 let wanted = words(&answer);
@@ -152,7 +194,7 @@ impl Telling {
             plugin.link.broken().map_or_else(|| error.to_string(), |broken| format!("{error}: {broken}"));
         if error.answered() {
             self.note(plugin, "refused", why.clone(), begun);
-            tracing::warn!(plugin = label, event, pod = self.pod, error = why, "NRI plugin refused");
+            tracing::warn!(plugin = label, event, pod = %self.pod, error = why, "NRI plugin refused");
             return Err(EventError::Refused { plugin: label, event, message: why });
         }
         self.note(plugin, "failed", why.clone(), begun);
@@ -161,7 +203,7 @@ impl Telling {
             tracing::warn!(
                 plugin = label,
                 event,
-                pod = self.pod,
+                pod = %self.pod,
                 error = why,
                 "NRI plugin dropped; it may connect anew"
             );
@@ -198,7 +240,8 @@ impl Telling {
         let (begun, request) = (Instant::now(), &request);
         let verdicts = validators.iter().map(|plugin| async move {
             let method = "ValidateContainerAdjustment";
-            (plugin, plugin.call::<_, ValidateContainerAdjustmentResponse>(method, request).await)
+            let call = plugin.call::<_, ValidateContainerAdjustmentResponse>(method, request);
+            (plugin, self.drawn(plugin, method, call).await)
         });
         for (plugin, verdict) in futures::future::join_all(verdicts).await {
             let reason = match verdict {
