@@ -75,18 +75,20 @@ pub fn runtime(
 ) -> Result<podwire_runtime::Config> {
     Ok(podwire_runtime::Config {
         listen,
-        data_dir: instance.data_dir.join("runtime"),
-        run_dir: instance.run_dir(),
-        cgroup_root: instance.cgroup_root(),
+        settings: podwire_runtime::Settings {
+            data_dir: instance.data_dir.join("runtime"),
+            run_dir: instance.run_dir(),
+            cgroup_root: instance.cgroup_root(),
+            cdi_dirs: vec!["/etc/cdi".into(), "/var/run/cdi".into()],
+            runtime_name: "podwire".to_owned(),
+            runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
+        },
         supervisor: supervisor(instance)?,
         images: images(instance, registry_config),
         cni: networks(instance, folders),
         streaming_listen: SocketAddr::new(IpAddr::from([127, 0, 0, 1]), 0),
         nri,
         handlers: Vec::new(),
-        cdi_dirs: vec!["/etc/cdi".into(), "/var/run/cdi".into()],
-        runtime_name: "podwire".to_owned(),
-        runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
     })
 }
 
@@ -110,40 +112,6 @@ pub fn node_address() -> IpAddr {
 /// A CRI endpoint as a path: `unix:///run/x.sock` and `/run/x.sock` mean the same.
 pub fn socket_path(endpoint: &str) -> PathBuf {
     PathBuf::from(endpoint.strip_prefix("unix://").unwrap_or(endpoint))
-}
-
-/// What a kubelet needs to know, wherever its credentials come from.
-pub struct KubeletParts {
-    /// The API server, as this node.
-    pub client: kube::Client,
-    /// The node's name.
-    pub node_name: String,
-    /// The node's address.
-    pub node_ip: IpAddr,
-    /// The CRI socket.
-    pub runtime_endpoint: PathBuf,
-    /// Volumes and plugin state.
-    pub root_dir: PathBuf,
-    /// Volumes that hold secrets: a folder that is not on a disk, if there is one.
-    pub memory_dir: Option<PathBuf>,
-    /// Container logs.
-    pub log_dir: PathBuf,
-    /// Root of the pods' cgroups.
-    pub cgroup_root: String,
-    /// Address of its HTTPS API.
-    pub listen: SocketAddr,
-    /// Its serving certificate.
-    pub cert_pem: String,
-    /// The key of it.
-    pub key_pem: String,
-    /// The authority of its clients.
-    pub client_ca_pem: String,
-    /// The node's pod ranges.
-    pub pod_cidrs: Vec<String>,
-    /// When pods are evicted.
-    pub eviction: Option<podwire_kubelet::Thresholds>,
-    /// Metrics of others that it serves with its own.
-    pub more_metrics: Option<podwire_kubelet::MoreMetrics>,
 }
 
 /// Upstream's `--eviction-hard`, e.g. `memory.available<100Mi,nodefs.available<10%,imagefs.available<15%`; empty is never.
@@ -179,26 +147,6 @@ pub fn eviction(text: &str) -> Result<Option<podwire_kubelet::Thresholds>> {
         }
     }
     Ok(Some(limits))
-}
-
-/// The kubelet.
-pub fn kubelet(parts: KubeletParts) -> podwire_kubelet::Config {
-    let mut config =
-        podwire_kubelet::Config::new(parts.client, &parts.node_name, parts.runtime_endpoint, parts.root_dir);
-    config.log_dir = parts.log_dir;
-    config.memory_dir = parts.memory_dir;
-    config.eviction = parts.eviction;
-    config.more_metrics = parts.more_metrics;
-    config.cgroup_root = parts.cgroup_root;
-    config.listen = parts.listen;
-    config.tls = Some(podwire_kubelet::ServerTls {
-        cert: parts.cert_pem,
-        key: parts.key_pem,
-        client_ca: parts.client_ca_pem,
-    });
-    config.node_ips = vec![parts.node_ip.to_string()];
-    config.pod_cidr = parts.pod_cidrs.into_iter().next();
-    config
 }
 
 /// The scheduler.

@@ -93,26 +93,26 @@ pub async fn controllers(args: ControllersArgs) -> Result<()> {
 pub async fn kubelet(args: KubeletArgs, ring: Ring) -> Result<()> {
     let read = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("read {path:?}"));
     let node_ip = args.node_ip.unwrap_or_else(node_parts::node_address);
-    let kubelet = node_parts::kubelet(node_parts::KubeletParts {
-        client: client(&args.client.kubeconfig).await?,
-        node_name: args.hostname_override.clone().unwrap_or_else(node_parts::host_name),
-        node_ip,
-        runtime_endpoint: node_parts::socket_path(&args.container_runtime_endpoint),
-        root_dir: args.root_dir.clone(),
-        memory_dir: None,
+    let tls = podwire_kubelet::ServerTls {
+        cert: read(&args.tls_cert_file)?,
+        key: read(&args.tls_private_key_file)?,
+        client_ca: read(&args.client_ca_file)?,
+    };
+    let config = podwire_kubelet::Config {
         log_dir: args.pod_log_dir.clone(),
         cgroup_root: args.cgroup_root.clone(),
         listen: SocketAddr::new(node_ip, args.port),
-        cert_pem: read(&args.tls_cert_file)?,
-        key_pem: read(&args.tls_private_key_file)?,
-        client_ca_pem: read(&args.client_ca_file)?,
-        pod_cidrs: Vec::new(),
+        tls: Some(tls),
+        node_ips: vec![node_ip.to_string()],
         eviction: node_parts::eviction(&args.eviction_hard)?,
-        more_metrics: None,
-    })
-    .build()
-    .await
-    .context("start the kubelet")?;
+        ..podwire_kubelet::Config::new(
+            client(&args.client.kubeconfig).await?,
+            &args.hostname_override.clone().unwrap_or_else(node_parts::host_name),
+            node_parts::socket_path(&args.container_runtime_endpoint),
+            args.root_dir.clone(),
+        )
+    };
+    let kubelet = config.build().await.context("start the kubelet")?;
     let shutdown = until_signal()?;
     tokio::join!(kubelet.run(shutdown.clone()), traced(trace::folder(&args.client.at)?, ring, shutdown));
     Ok(())

@@ -231,23 +231,28 @@ async fn start_kubelet(
         .pki
         .issue_node_server(&node.name, &[node.name.clone(), node.ip.to_string(), "127.0.0.1".to_owned()])?;
     let port = args.kubelet_port.unwrap_or(if instance.is_default() { 10250 } else { 0 });
-    let config = node_parts::kubelet(node_parts::KubeletParts {
-        client: control.node_client.clone(),
-        node_name: node.name.clone(),
-        node_ip: node.ip,
-        runtime_endpoint: endpoint.unwrap_or_else(|| instance.cri_socket()),
-        root_dir: instance.data_dir.join("kubelet"),
+    let tls = podwire_kubelet::ServerTls {
+        cert: serving.cert_pem,
+        key: serving.key_pem,
+        client_ca: control.pki.ca_pem().to_owned(),
+    };
+    let config = podwire_kubelet::Config {
         memory_dir: Some(instance.run_dir().join("secrets")),
         log_dir: instance.data_dir.join("logs"),
         cgroup_root: instance.cgroup_root(),
         listen: SocketAddr::new(node.ip, port),
-        cert_pem: serving.cert_pem,
-        key_pem: serving.key_pem,
-        client_ca_pem: control.pki.ca_pem().to_owned(),
-        pod_cidrs: args.pod_cidr.clone(),
+        tls: Some(tls),
+        node_ips: vec![node.ip.to_string()],
+        pod_cidr: args.pod_cidr.first().cloned(),
         eviction: node_parts::eviction(&args.eviction_hard)?,
         more_metrics: plugins.map(|plugins| podwire_kubelet::MoreMetrics::new(move || plugins.metrics())),
-    });
+        ..podwire_kubelet::Config::new(
+            control.node_client.clone(),
+            &node.name,
+            endpoint.unwrap_or_else(|| instance.cri_socket()),
+            instance.data_dir.join("kubelet"),
+        )
+    };
     let kubelet = config.build().await.context("start the kubelet")?;
     let running = Running::new();
     running.play(kubelet.run(running.shutdown.clone()));

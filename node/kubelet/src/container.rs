@@ -11,7 +11,8 @@ use podwire_linux::beneath;
 use podwire_wire::cri;
 
 use crate::{
-    Settings, dns,
+    config::Config,
+    dns,
     env::{self, EnvError, Sources},
     labels,
     node::Node,
@@ -104,7 +105,7 @@ pub(crate) async fn config(
         stdin_once: container.stdin_once.unwrap_or(false),
         tty: container.tty.unwrap_or(false),
         linux: Some(cri::LinuxContainerConfig {
-            resources: Some(resources::linux(pod, input.kind, container, node.config.memory_capacity)),
+            resources: Some(resources::linux(pod, input.kind, container, node.capacity.memory)),
             security_context: Some(security),
         }),
         ..Default::default()
@@ -177,7 +178,7 @@ struct Wish {
     ips: Vec<String>,
 }
 
-fn mounts(config: &Settings, wish: &Wish) -> Result<Vec<cri::Mount>, ConfigError> {
+fn mounts(config: &Config, wish: &Wish) -> Result<Vec<cri::Mount>, ConfigError> {
     let (pod, container) = (&*wish.pod, &wish.container);
     let root = &config.root_dir;
     let below = Path::new("");

@@ -4,10 +4,10 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use podwire_linux::cgroup;
 
-use crate::Settings;
+use crate::config::Config;
 
 /// The uids of all pods that have something here.
-pub(crate) fn uids(config: &Settings) -> BTreeSet<String> {
+pub(crate) fn uids(config: &Config) -> BTreeSet<String> {
     let mut found: BTreeSet<String> = names(&config.root_dir.join("pods")).into_iter().collect();
     if let Some(memory) = &config.memory_dir {
         found.extend(names(&memory.join("pods")));

@@ -16,9 +16,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use self::pods::Known;
 use crate::{
-    Settings, admission,
+    admission,
     api::Api,
     cgroups::Cgroups,
+    config::{Capacity, Config},
     dns::HostResolver,
     env,
     events::Recorder,
@@ -91,7 +92,8 @@ impl Tokens {
 
 /// What all parts share.
 pub(crate) struct Node {
-    pub(crate) config: Settings,
+    pub(crate) config: Config,
+    pub(crate) capacity: Capacity,
     pub(crate) api: Api,
     pub(crate) runtime: Runtime,
     pub(crate) events: Recorder,
@@ -141,7 +143,7 @@ impl Node {
             node_name: &self.config.node_name,
             host_ips: &self.config.node_ips,
             pod_ips,
-            allocatable: (self.config.milli_cpu, self.config.memory_capacity),
+            allocatable: (self.capacity.milli_cpu, self.capacity.memory),
             services,
         }
     }
@@ -170,8 +172,8 @@ impl Node {
         let view = admission::View {
             node_name: self.config.node_name.clone(),
             labels: self.labels.lock().expect("no holder panics").clone(),
-            milli_cpu: self.config.milli_cpu,
-            memory: self.config.memory_capacity,
+            milli_cpu: self.capacity.milli_cpu,
+            memory: self.capacity.memory,
             max_pods: self.config.max_pods,
             pressure: *self.pressure.borrow(),
             active: Vec::new(),

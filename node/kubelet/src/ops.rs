@@ -362,7 +362,7 @@ pub(crate) fn resize_changes(
         else {
             continue;
         };
-        let wanted = resources::linux(pod, kind, &spec, node.config.memory_capacity);
+        let wanted = resources::linux(pod, kind, &spec, node.capacity.memory);
         let Some(applied) = &running.resources else { continue };
         let same = applied.cpu_shares == wanted.cpu_shares
             && applied.cpu_quota == wanted.cpu_quota

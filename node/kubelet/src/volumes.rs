@@ -20,7 +20,7 @@ use podwire_wire::cri;
 use rustix::fs::{Gid, Mode};
 
 use crate::{
-    Settings, env,
+    env,
     node::Node,
     paths, resources,
     spec::{self, PodRef},
@@ -115,7 +115,7 @@ pub(crate) async fn prepare(node: &Arc<Node>, pod: &Arc<Pod>) -> Result<Mounted,
     }
     let (node, pod) = (node.clone(), pod.clone());
     let root = node.config.root_dir.clone();
-    let done = move || make_all(&node.config, &pod, works);
+    let done = move || make_all(&node, &pod, works);
     let places = tokio::task::spawn_blocking(done)
         .await
         .map_err(|error| VolumeError::Folders { path: root, source: io::Error::other(error) })??;
@@ -146,30 +146,31 @@ async fn fetch(
 
 /// Blocks: everything that touches the node's disks.
 fn make_all(
-    config: &Settings,
+    node: &Node,
     pod: &Pod,
     works: Vec<(String, Work)>,
 ) -> Result<BTreeMap<String, Place>, VolumeError> {
     let own = paths::pod(Path::new(""), spec::uid(pod)).join("volumes");
     let logs = paths::pod_logs(Path::new(""), &PodRef::of(pod));
-    for (base, below) in [(&config.root_dir, own), (&config.log_dir, logs)] {
+    for (base, below) in [(&node.config.root_dir, own), (&node.config.log_dir, logs)] {
         make_folder(base, &below, 0o750)
             .map_err(|source| VolumeError::Folders { path: base.join(below), source })?;
     }
     let mut places = BTreeMap::new();
     for (name, work) in works {
-        let place = make(config, pod, &name, work).map_err(|message| VolumeError::set_up(&name, message))?;
+        let place = make(node, pod, &name, work).map_err(|message| VolumeError::set_up(&name, message))?;
         places.insert(name, place);
     }
     Ok(places)
 }
 
-fn make(config: &Settings, pod: &Pod, name: &str, work: Work) -> Result<Place, String> {
+fn make(node: &Node, pod: &Pod, name: &str, work: Work) -> Result<Place, String> {
+    let config = &node.config;
     let at = |plugin| paths::volume(Path::new(""), spec::uid(pod), plugin, name);
     match work {
         Work::EmptyDir(source) => {
             let below = at("kubernetes.io~empty-dir");
-            empty_dir(&config.root_dir, &below, &source, pod, config.memory_capacity)
+            empty_dir(&config.root_dir, &below, &source, pod, node.capacity.memory)
                 .map_err(|error| error.to_string())?;
             Ok(Place::Path(config.root_dir.join(below)))
         }

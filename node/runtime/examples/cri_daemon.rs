@@ -82,9 +82,14 @@ async fn serve(
         .map_err(|error| text(&error))?;
     let config = podwire_runtime::Config {
         listen: dir.join("cri.sock"),
-        data_dir: dir.join("data"),
-        run_dir: dir.join("run"),
-        cgroup_root: format!("/{name}"),
+        settings: podwire_runtime::Settings {
+            data_dir: dir.join("data"),
+            run_dir: dir.join("run"),
+            cgroup_root: format!("/{name}"),
+            cdi_dirs: vec![dir.join("cdi")],
+            runtime_name: "podwire".to_owned(),
+            runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
+        },
         supervisor: SupervisorConfig {
             exe: std::env::current_exe().map_err(|error| text(&error))?,
             exe_args: vec!["supervisor".into()],
@@ -106,14 +111,11 @@ async fn serve(
             socket: Some(dir.join("nri.sock")),
             ..podwire_nri::Config::new("podwire", "0.1.0")
         },
-        cdi_dirs: vec![dir.join("cdi")],
         handlers: handlers
             .iter()
             .filter_map(|word| word.split_once('='))
             .map(|(name, path)| podwire_runtime::Handler { name: name.to_owned(), runtime: path.into() })
             .collect(),
-        runtime_name: "podwire".to_owned(),
-        runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let runtime = config.build().await.map_err(|error| text(&error))?;
     let shutdown = CancellationToken::new();

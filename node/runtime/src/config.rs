@@ -1,26 +1,18 @@
 //! How a runtime is configured, built and run.
 
-use std::{
-    net::SocketAddr,
-    path::PathBuf,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use podwire_container::{Event, SupervisorConfig};
 use podwire_wire::{
     CRI_MESSAGE_LIMIT,
     cri::{image_service_server::ImageServiceServer, runtime_service_server::RuntimeServiceServer},
 };
-use tokio::{
-    net::UnixListener,
-    sync::{mpsc, watch},
-};
+use tokio::{net::UnixListener, sync::mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     container::{apparmor::Confinement, exits, oci_runtimes::Foreigners},
-    core::{Core, Settings},
+    core::Core,
     error::{Error, OpError},
     host,
     joins::Joins,
@@ -31,6 +23,7 @@ use crate::{
     },
     service::{Service, events::Events, images::Images, serve, traced::Traced},
     stream::{StreamServer, containers::Backend},
+    supervision::Supervision,
 };
 
 /// How long operations under way may take to finish at shutdown.
@@ -42,12 +35,8 @@ const PAYMENT: Duration = Duration::from_secs(1);
 pub struct Config {
     /// The CRI socket.
     pub listen: PathBuf,
-    /// Files of containers that need not survive them.
-    pub data_dir: PathBuf,
-    /// Namespace pins, pod files, the journal.
-    pub run_dir: PathBuf,
-    /// Where containers go whose pod names no cgroup.
-    pub cgroup_root: String,
+    /// What operations need to know as long as the runtime lives.
+    pub settings: Settings,
     /// The container supervisor.
     pub supervisor: SupervisorConfig,
     /// The image store.
@@ -56,15 +45,26 @@ pub struct Config {
     pub cni: podwire_cni_lib::RuntimeConfig,
     /// Where the streaming server listens.
     pub streaming_listen: SocketAddr,
-    /// Which NRI plugins there may be, and which must be; they are told the name and version below.
+    /// Which NRI plugins there may be, and which must be.
     pub nri: podwire_nri::Config,
     /// OCI runtime programs that make the containers of a runtime class instead of us.
     pub handlers: Vec<Handler>,
+}
+
+/// Folders and names.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Files of containers that need not survive them.
+    pub data_dir: PathBuf,
+    /// Namespace pins, pod files, the journal.
+    pub run_dir: PathBuf,
+    /// Where containers go whose pod names no cgroup.
+    pub cgroup_root: String,
     /// Folders of CDI files; a device in a later one replaces one of the same name in an earlier.
     pub cdi_dirs: Vec<PathBuf>,
-    /// Said in CRI's Version.
+    /// Said in CRI's Version, and to NRI plugins.
     pub runtime_name: String,
-    /// Said in CRI's Version; a semantic version.
+    /// Said in CRI's Version, and to NRI plugins; a semantic version.
     pub runtime_version: String,
 }
 
@@ -94,20 +94,20 @@ impl Config {
     /// Not cancel safe: a supervisor that was started keeps running.
     pub async fn build(self) -> Result<Runtime, Error> {
         let handlers = Foreigners::open(&self.handlers)?;
-        let sandboxes = self.run_dir.join("sandboxes");
-        for folder in [&sandboxes, &self.data_dir] {
+        let sandboxes = self.settings.run_dir.join("sandboxes");
+        for folder in [&sandboxes, &self.settings.data_dir] {
             std::fs::create_dir_all(folder)
                 .map_err(|source| Error::Folder { path: folder.clone(), source })?;
         }
         // Whoever finds CRI's socket finds NRI's too.
         let nri = podwire_nri::Config {
-            runtime_name: self.runtime_name.clone(),
-            runtime_version: self.runtime_version.clone(),
+            runtime_name: self.settings.runtime_name.clone(),
+            runtime_version: self.settings.runtime_version.clone(),
             ..self.nri
         };
         let plugins = nri.listen().map_err(|error| Error::Plugins { source: error.into() })?;
         let listener = podwire_wire::unix::listen(&self.listen).map_err(|source| Error::Listen { source })?;
-        let path = self.run_dir.join("journal");
+        let path = self.settings.run_dir.join("journal");
         let opened = podwire_linux::boot::id().and_then(|boot| Journal::open(&path, &boot));
         let Opened { journal, contents, stale } = opened.map_err(|source| Error::Journal { path, source })?;
         let images = self.images.open().map_err(|error| Error::Images { source: error.into() })?;
@@ -117,16 +117,9 @@ impl Config {
         let view = Arc::new(View::default());
         let adaptation =
             plugins.build(view.clone()).map_err(|error| Error::Plugins { source: error.into() })?;
-        let settings = Settings {
-            run_dir: self.run_dir,
-            data_dir: self.data_dir,
-            cgroup_root: self.cgroup_root,
-            cdi_dirs: self.cdi_dirs,
-            runtime_name: self.runtime_name,
-            runtime_version: self.runtime_version,
-        };
+        let tasks = TaskTracker::new();
         let core = Arc::new(Core {
-            settings,
+            settings: self.settings,
             host: host::detect(),
             apparmor: Confinement::default(),
             handlers,
@@ -136,15 +129,13 @@ impl Config {
             journal,
             registry: Arc::default(),
             events: Events::new(),
-            hooks: Arc::new(Plugins::new(adaptation.handle(), view.clone())),
-            tasks: TaskTracker::new(),
-            runs: Joins::new(),
-            creates: Joins::new(),
-            removes: Joins::new(),
-            stops: Joins::new(),
-            early: Mutex::default(),
-            execs: Mutex::default(),
-            supervisor: watch::Sender::new(supervisor),
+            plugins: Plugins::new(adaptation.handle(), view.clone()),
+            runs: Joins::new(&tasks),
+            creates: Joins::new(&tasks),
+            removes: Joins::new(&tasks),
+            stops: Joins::new(&tasks),
+            tasks,
+            supervision: Supervision::new(supervisor),
         });
         view.open(&core);
         if stale {

@@ -26,11 +26,12 @@ use podwire_wire::cri::{self, ContainerEventType as Happened};
 
 use self::spec::resources;
 use crate::{
-    core::{Core, Exit},
+    core::Core,
     error::{OpError, chain},
     host,
     model::Container,
     recovery::records::{ContainerPhase, SandboxPhase, row::Kind},
+    supervision::Exit,
 };
 
 /// What a container that could not be started is said to have exited with.
@@ -72,7 +73,7 @@ pub(crate) async fn start(core: &Arc<Core>, container: &Arc<Container>) -> Resul
             if let Some(exit) = early {
                 ended(core, container, &exit);
             }
-            if let Err(error) = core.hooks.post_start_container(container).await {
+            if let Err(error) = core.plugins.post_start_container(container).await {
                 tracing::warn!(container = %id, error, "plugin failed after the container's start");
             }
             Ok(())
@@ -118,7 +119,7 @@ pub(crate) fn log_path(container: &Container) -> Option<PathBuf> {
 fn began(core: &Core, container: &Container, pid: i32, at: i64) -> Option<Exit> {
     let mut early = None;
     container.settle(&core.journal, |state| {
-        early = core.early.lock().expect("no panic while holding early exits").remove(container.id());
+        early = core.supervision.take_early(container.id());
         state.phase = ContainerPhase::Running as i32;
         state.pid = pid;
         state.started_at = at;
@@ -132,7 +133,7 @@ async fn not_started(core: &Arc<Core>, container: &Arc<Container>, error: &OpErr
     let text = chain(error);
     let now = host::now();
     container.settle(&core.journal, |state| {
-        core.early.lock().expect("no panic while holding early exits").remove(container.id());
+        core.supervision.take_early(container.id());
         state.phase = ContainerPhase::Exited as i32;
         state.exit_code = START_FAILED;
         "StartError".clone_into(&mut state.reason);
@@ -173,8 +174,7 @@ pub(crate) fn lost(core: &Core, container: &Container) {
 pub(crate) fn ended(core: &Arc<Core>, container: &Arc<Container>, exit: &Exit) {
     let changed = container.settle(&core.journal, |state| match state.phase() {
         ContainerPhase::Starting => {
-            let mut early = core.early.lock().expect("no panic while holding early exits");
-            early.insert(container.id().to_owned(), exit.clone());
+            core.supervision.exited_early(container.id(), exit.clone());
             false
         }
         ContainerPhase::Running => {
@@ -205,8 +205,9 @@ pub(crate) fn ended(core: &Arc<Core>, container: &Arc<Container>, exit: &Exit) {
 pub(crate) async fn clean(core: &Arc<Core>, container: &Arc<Container>) {
     tell_stopped(core, container).await;
     let id = container.id().to_owned();
-    let deleted =
-        core.blocking(move |core| core.supervisor().delete(&id).map_err(OpError::failed("delete"))).await;
+    let deleted = core
+        .blocking(move |core| core.supervision.supervisor().delete(&id).map_err(OpError::failed("delete")))
+        .await;
     if let Err(error) = deleted {
         tracing::warn!(
             container = container.id(),
@@ -221,7 +222,7 @@ async fn tell_stopped(core: &Arc<Core>, container: &Arc<Container>) {
     if container.stop_told.swap(true, Ordering::Relaxed) {
         return;
     }
-    if let Err(error) = core.hooks.stop_container(container).await {
+    if let Err(error) = core.plugins.stop_container(container).await {
         tracing::warn!(container = container.id(), error, "plugin failed at the container's stop");
     }
 }
@@ -259,7 +260,10 @@ pub(crate) async fn stop(core: &Arc<Core>, container: &Arc<Container>, seconds: 
     // caller is told why that cannot be and comes back.
     let id = container.id().to_owned();
     core.blocking(move |core| {
-        core.supervisor().delete(&id).map_err(OpError::failed("end a container that does not die"))
+        core.supervision
+            .supervisor()
+            .delete(&id)
+            .map_err(OpError::failed("end a container that does not die"))
     })
     .await?;
     self::ended(core, container, &Exit { code: UNKNOWN_EXIT, oom: false, at: host::now() });
@@ -270,7 +274,7 @@ pub(crate) async fn stop(core: &Arc<Core>, container: &Arc<Container>, seconds: 
 async fn send(core: &Arc<Core>, container: &Arc<Container>, signal: i32) -> Result<(), OpError> {
     let taken = container.clone();
     let unknown = core
-        .blocking(move |core| match core.supervisor().signal(taken.id(), signal, false) {
+        .blocking(move |core| match core.supervision.supervisor().signal(taken.id(), signal, false) {
             Ok(()) => Ok(false),
             Err(error) if error.is_not_found() => Ok(true),
             // It may have ended between our look and the signal; its exit event says so, or is on its way.
@@ -297,7 +301,7 @@ pub(crate) async fn remove_once(core: &Arc<Core>, container: &Arc<Container>) ->
     if container.phase() == ContainerPhase::Exited {
         tell_stopped(core, container).await;
     }
-    if let Err(error) = core.hooks.remove_container(container).await {
+    if let Err(error) = core.plugins.remove_container(container).await {
         tracing::warn!(container = container.id(), error, "plugin failed at the container's removal");
     }
     let taken = container.clone();
@@ -314,7 +318,7 @@ pub(crate) async fn remove_once(core: &Arc<Core>, container: &Arc<Container>) ->
 pub(crate) fn release(core: &Core, container: &Container) -> Result<(), OpError> {
     let id = container.id();
     if container.phase() != ContainerPhase::Created {
-        core.supervisor().delete(id).map_err(OpError::failed("delete container task"))?;
+        core.supervision.supervisor().delete(id).map_err(OpError::failed("delete container task"))?;
     }
     let folder = core.container_dir(id);
     if folder.exists() {
@@ -347,7 +351,7 @@ pub(crate) async fn update(
     }
     let merged = resources::merge(&state.resources.clone().unwrap_or_default(), wish);
     let mut limits = resources::plan(wish, core.host.cgroup_v2);
-    let updated = core.hooks.update_container(container, &mut limits).await;
+    let updated = core.plugins.update_container(container, &mut limits).await;
     updated.map_err(OpError::failed("update the container's plugins"))?;
     if state.phase() == ContainerPhase::Running {
         let (cgroup, limits) = (container.cgroup(), limits.clone());
@@ -367,7 +371,7 @@ pub(crate) async fn update(
         state.resources = Some(merged);
         true
     })?;
-    if let Err(error) = core.hooks.post_update_container(container).await {
+    if let Err(error) = core.plugins.post_update_container(container).await {
         tracing::warn!(container = container.id(), error, "plugin failed after the container's update");
     }
     Ok(())

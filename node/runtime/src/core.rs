@@ -4,48 +4,27 @@
 //! only updates states, never calling the supervisor itself.
 
 use std::{
-    collections::HashMap,
     fs, io,
     os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, OnceLock},
-    time::Duration,
+    sync::{Arc, OnceLock},
 };
 
 use podwire_cni_lib::Networks;
-use podwire_container::Supervisor;
 use podwire_image::ImageStore;
-use tokio::sync::{oneshot, watch};
 use tokio_util::task::TaskTracker;
 
 use crate::{
+    config::Settings,
     container::{apparmor::Confinement, oci_runtimes::Foreigners, spec::Host},
     error::{OpError, Shared},
     joins::Joins,
     model::{Registry, SandboxKey},
-    plugins::hooks::Hooks,
+    plugins::Plugins,
     recovery::journal::Journal,
     service::events::Events,
+    supervision::Supervision,
 };
-
-/// Names the composition root chose.
-#[derive(Debug, Clone)]
-pub(crate) struct Settings {
-    pub(crate) run_dir: PathBuf,
-    pub(crate) data_dir: PathBuf,
-    pub(crate) cgroup_root: String,
-    pub(crate) cdi_dirs: Vec<PathBuf>,
-    pub(crate) runtime_name: String,
-    pub(crate) runtime_version: String,
-}
-
-/// The exit of a container whose start is not finished yet.
-#[derive(Debug, Clone)]
-pub(crate) struct Exit {
-    pub(crate) code: i32,
-    pub(crate) oom: bool,
-    pub(crate) at: i64,
-}
 
 /// The runtime's heart; every operation holds it in an `Arc`.
 pub(crate) struct Core {
@@ -59,38 +38,17 @@ pub(crate) struct Core {
     pub(crate) journal: Journal,
     pub(crate) registry: Arc<Registry>,
     pub(crate) events: Events,
-    pub(crate) hooks: Arc<dyn Hooks>,
+    pub(crate) plugins: Plugins,
     pub(crate) apparmor: Confinement,
     pub(crate) tasks: TaskTracker,
     pub(crate) runs: Joins<SandboxKey, Shared<String>>,
     pub(crate) creates: Joins<(String, String, u32), Shared<String>>,
     pub(crate) removes: Joins<String, Shared<()>>,
     pub(crate) stops: Joins<String, Shared<()>>,
-    pub(crate) early: Mutex<HashMap<String, Exit>>,
-    pub(crate) execs: Mutex<HashMap<String, oneshot::Sender<i32>>>,
-    pub(crate) supervisor: watch::Sender<Supervisor>,
+    pub(crate) supervision: Supervision,
 }
 
-/// How long an operation waits for a supervisor in place of one that died.
-const SUCCESSION: Duration = Duration::from_secs(30);
-
 impl Core {
-    /// The connection to the supervisor that is current now.
-    pub(crate) fn supervisor(&self) -> Supervisor {
-        self.supervisor.borrow().clone()
-    }
-
-    /// Waits for a successor if the supervisor has died.
-    ///
-    /// Cancel safe.
-    pub(crate) async fn successor(&self) -> Result<(), OpError> {
-        let mut current = self.supervisor.subscribe();
-        match tokio::time::timeout(SUCCESSION, current.wait_for(Supervisor::is_connected)).await {
-            Ok(Ok(_)) => Ok(()),
-            _ => Err(OpError::Unavailable { what: "a supervisor" }),
-        }
-    }
-
     /// Whether the kernel makes user namespaces and maps the ids of mounts where containers lie. Tried once.
     pub(crate) fn has_user_namespaces(&self) -> bool {
         self.host.user_namespaces

@@ -20,6 +20,7 @@ type Waiter<V> = Shared<BoxFuture<'static, Option<V>>>;
 
 /// The running operations by key.
 pub(crate) struct Joins<K, V: Clone> {
+    tasks: TaskTracker,
     running: Arc<Mutex<HashMap<K, Waiter<V>>>>,
 }
 
@@ -38,14 +39,14 @@ impl<K: Eq + Hash, V: Clone> Drop for Leave<K, V> {
 }
 
 impl<K: Eq + Hash + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Joins<K, V> {
-    pub(crate) fn new() -> Self {
-        Joins { running: Arc::new(Mutex::new(HashMap::new())) }
+    pub(crate) fn new(tasks: &TaskTracker) -> Self {
+        Joins { tasks: tasks.clone(), running: Arc::new(Mutex::new(HashMap::new())) }
     }
 
-    /// Joins the operation running under `key`, or starts `operation` in `tasks`. `None` if it panicked.
+    /// Joins the operation running under `key`, or starts `operation`. `None` if it panicked.
     ///
     /// Cancel safe: a dropped caller does not end the operation.
-    pub(crate) async fn run<F>(&self, tasks: &TaskTracker, key: K, operation: impl FnOnce() -> F) -> Option<V>
+    pub(crate) async fn run<F>(&self, key: K, operation: impl FnOnce() -> F) -> Option<V>
     where
         F: Future<Output = V> + Send + 'static,
     {
@@ -56,7 +57,7 @@ impl<K: Eq + Hash + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Jo
                 None => {
                     let leave = Leave { running: self.running.clone(), key: key.clone() };
                     let work = operation();
-                    let handle = tasks.spawn(async move {
+                    let handle = self.tasks.spawn(async move {
                         let result = work.await;
                         drop(leave);
                         result
@@ -82,15 +83,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_second_caller_joins_and_a_dropped_first_does_not_stop_it() {
-        let joins = Arc::new(Joins::<&str, u32>::new());
-        let tasks = TaskTracker::new();
+        let joins = Arc::new(Joins::<&str, u32>::new(&TaskTracker::new()));
         let runs = Arc::new(AtomicU32::new(0));
         let gate = Arc::new(Notify::new());
         let start = |joins: &Arc<Joins<&'static str, u32>>| {
-            let (joins, tasks, runs, gate) = (joins.clone(), tasks.clone(), runs.clone(), gate.clone());
+            let (joins, runs, gate) = (joins.clone(), runs.clone(), gate.clone());
             async move {
                 joins
-                    .run(&tasks, "pod", || async move {
+                    .run("pod", || async move {
                         runs.fetch_add(1, Ordering::SeqCst);
                         gate.notified().await;
                         7

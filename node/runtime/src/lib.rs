@@ -20,7 +20,8 @@ mod recovery;
 mod sandbox;
 mod service;
 pub mod stream;
+mod supervision;
 
-pub use config::{Config, Handler, Runtime};
+pub use config::{Config, Handler, Runtime, Settings};
 pub use container::apparmor::DEFAULT as APPARMOR_PROFILE;
 pub use error::Error;

@@ -1,8 +1,10 @@
 //! NRI plugins at the runtime's call points, and the runtime as plugins see it.
 //!
+//! The points are NRI's, in the order NRI promises: RunPodSandbox after the network is up and before the sandbox is ready
+//! (who must be there for it is asked before anything is made); CreateContainer on the finished spec; the stop and remove
+//! points on every way out.
+//!
 //! Tasks: evictions run in the runtime's tracker. Without a plugin every point returns at once and nothing is described.
-
-pub(crate) mod hooks;
 
 use std::{
     collections::HashMap,
@@ -12,14 +14,14 @@ use std::{
 
 use futures::future::BoxFuture;
 use oci_spec::runtime::{LinuxResources, Spec};
+use podwire_image::Image;
 use podwire_nri::{
-    Nri,
+    EventError, Nri,
     api::{self, ContainerEviction, ContainerUpdate},
     spec as words,
 };
 use podwire_wire::cri;
 
-use self::hooks::{HookError, Hooks, NewContainer};
 use crate::{
     container::{self, creation::image_ref, spec::resources},
     core::Core,
@@ -27,6 +29,18 @@ use crate::{
     model::{Container, Sandbox},
     recovery::records::{ContainerPhase, SandboxPhase},
 };
+
+/// Why a plugin refused.
+pub(crate) type PluginError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A container that is planned and not yet known to anybody.
+#[derive(Clone, Copy)]
+pub(crate) struct NewContainer<'a> {
+    pub(crate) sandbox: &'a Sandbox,
+    pub(crate) id: &'a str,
+    pub(crate) config: &'a cri::ContainerConfig,
+    pub(crate) image: &'a Image,
+}
 
 /// How long plugins may take to come back after a restart.
 const RETURN: Duration = Duration::from_secs(10);
@@ -204,56 +218,63 @@ impl Plugins {
     }
 
     /// Tells the plugins about a pod.
-    fn tell<'a, F, R>(&'a self, sandbox: &'a Sandbox, event: F) -> BoxFuture<'a, Result<(), HookError>>
+    async fn tell<'a, R>(
+        &'a self,
+        sandbox: &Sandbox,
+        event: impl FnOnce(&'a Nri, api::PodSandbox) -> R,
+    ) -> Result<(), PluginError>
     where
-        F: FnOnce(&'a Nri, api::PodSandbox) -> R + Send + 'a,
-        R: Future<Output = Result<(), podwire_nri::EventError>> + Send + 'a,
+        R: Future<Output = Result<(), EventError>>,
     {
-        Box::pin(async move {
-            let Some(core) = self.audience(sandbox) else { return Ok(()) };
-            event(&self.nri, pod(&core, sandbox)).await.map_err(HookError::from)
-        })
+        let Some(core) = self.audience(sandbox) else { return Ok(()) };
+        event(&self.nri, pod(&core, sandbox)).await.map_err(PluginError::from)
     }
 
     /// Tells the plugins about a container.
-    fn tell_of<'a, F, R>(&'a self, container: &'a Container, event: F) -> BoxFuture<'a, Result<(), HookError>>
+    async fn tell_of<'a, R>(
+        &'a self,
+        container: &Container,
+        event: impl FnOnce(&'a Nri, api::PodSandbox, api::Container) -> R,
+    ) -> Result<(), PluginError>
     where
-        F: FnOnce(&'a Nri, api::PodSandbox, api::Container) -> R + Send + 'a,
-        R: Future<Output = Result<(), podwire_nri::EventError>> + Send + 'a,
+        R: Future<Output = Result<(), EventError>>,
     {
-        Box::pin(async move {
-            let Some((core, sandbox)) = self.audience_of(container) else { return Ok(()) };
-            event(&self.nri, pod(&core, &sandbox), known(container)).await.map_err(HookError::from)
-        })
+        let Some((core, sandbox)) = self.audience_of(container) else { return Ok(()) };
+        event(&self.nri, pod(&core, &sandbox), known(container)).await.map_err(PluginError::from)
     }
-}
 
-impl Hooks for Plugins {
-    fn present(&self) -> bool {
+    /// Whether anybody listens.
+    pub(crate) fn present(&self) -> bool {
         !self.nri.is_idle()
     }
 
-    fn admit_pod_sandbox<'a>(&'a self, sandbox: &'a Sandbox) -> BoxFuture<'a, Result<(), HookError>> {
-        self.tell(sandbox, |nri, pod| nri.admit_pod_sandbox(pod))
+    /// A pod is to be made and nothing of it is there yet; an error says who is missing.
+    pub(crate) async fn admit_pod_sandbox(&self, sandbox: &Sandbox) -> Result<(), PluginError> {
+        self.tell(sandbox, |nri, pod| nri.admit_pod_sandbox(pod)).await
     }
 
-    fn wait_for_listeners(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.nri.wait_for_plugins(RETURN))
+    /// Waits a while for plugins that were there before the runtime was restarted.
+    pub(crate) async fn wait_for_listeners(&self) {
+        self.nri.wait_for_plugins(RETURN).await
     }
 
-    fn run_pod_sandbox<'a>(&'a self, sandbox: &'a Sandbox) -> BoxFuture<'a, Result<(), HookError>> {
-        self.tell(sandbox, |nri, pod| nri.run_pod_sandbox(pod))
+    /// The pod's network is up; an error takes the sandbox down again.
+    pub(crate) async fn run_pod_sandbox(&self, sandbox: &Sandbox) -> Result<(), PluginError> {
+        self.tell(sandbox, |nri, pod| nri.run_pod_sandbox(pod)).await
     }
 
-    fn stop_pod_sandbox<'a>(&'a self, sandbox: &'a Sandbox) -> BoxFuture<'a, Result<(), HookError>> {
-        self.tell(sandbox, |nri, pod| nri.stop_pod_sandbox(pod))
+    /// All containers of the pod are dead, its network still there; errors are only reported.
+    pub(crate) async fn stop_pod_sandbox(&self, sandbox: &Sandbox) -> Result<(), PluginError> {
+        self.tell(sandbox, |nri, pod| nri.stop_pod_sandbox(pod)).await
     }
 
-    fn remove_pod_sandbox<'a>(&'a self, sandbox: &'a Sandbox) -> BoxFuture<'a, Result<(), HookError>> {
-        self.tell(sandbox, |nri, pod| nri.remove_pod_sandbox(pod))
+    /// The pod is about to be forgotten; errors are only reported.
+    pub(crate) async fn remove_pod_sandbox(&self, sandbox: &Sandbox) -> Result<(), PluginError> {
+        self.tell(sandbox, |nri, pod| nri.remove_pod_sandbox(pod)).await
     }
 
-    fn update_pod_sandbox<'a>(&'a self, sandbox: &'a Sandbox) -> BoxFuture<'a, Result<(), HookError>> {
+    /// The pod's resources changed; errors are only reported.
+    pub(crate) async fn update_pod_sandbox(&self, sandbox: &Sandbox) -> Result<(), PluginError> {
         self.tell(sandbox, |nri, pod| async move {
             let state = pod.linux.clone().unwrap_or_default();
             let (overhead, asked) =
@@ -261,94 +282,94 @@ impl Hooks for Plugins {
             nri.update_pod_sandbox(pod.clone(), overhead, asked).await?;
             nri.post_update_pod_sandbox(pod).await
         })
+        .await
     }
 
-    fn create_container<'a>(
-        &'a self,
-        new: NewContainer<'a>,
-        spec: &'a mut Spec,
-    ) -> BoxFuture<'a, Result<(), HookError>> {
-        Box::pin(async move {
-            let Some(core) = self.audience(new.sandbox) else { return Ok(()) };
-            let wish = self.nri.create_container(pod(&core, new.sandbox), wished(new, spec)).await?;
-            let applied = words::apply(&wish.adjust, spec)?;
-            if let Some(class) = applied.blockio_class.filter(|class| !class.is_empty()) {
-                return Err(format!("there is no block I/O class {class:?} on this node").into());
-            }
-            crate::container::cdi::inject(spec, &core.settings.cdi_dirs, &applied.cdi_devices)?;
-            change_others(&core, wish.updates).await;
-            evict(&core, wish.evictions);
-            Ok(())
-        })
+    /// The container is planned; plugins may change its spec or veto it.
+    pub(crate) async fn create_container(
+        &self,
+        new: NewContainer<'_>,
+        spec: &mut Spec,
+    ) -> Result<(), PluginError> {
+        let Some(core) = self.audience(new.sandbox) else { return Ok(()) };
+        let wish = self.nri.create_container(pod(&core, new.sandbox), wished(new, spec)).await?;
+        let applied = words::apply(&wish.adjust, spec)?;
+        if let Some(class) = applied.blockio_class.filter(|class| !class.is_empty()) {
+            return Err(format!("there is no block I/O class {class:?} on this node").into());
+        }
+        crate::container::cdi::inject(spec, &core.settings.cdi_dirs, &applied.cdi_devices)?;
+        change_others(&core, wish.updates).await;
+        evict(&core, wish.evictions);
+        Ok(())
     }
 
-    fn undo_create_container<'a>(
-        &'a self,
-        new: NewContainer<'a>,
-        spec: &'a Spec,
-    ) -> BoxFuture<'a, Result<(), HookError>> {
-        Box::pin(async move {
-            let Some(core) = self.audience(new.sandbox) else { return Ok(()) };
-            let (pod, container) = (pod(&core, new.sandbox), wished(new, spec));
-            let updates = self.nri.stop_container(pod.clone(), container.clone()).await?;
-            change_others(&core, updates).await;
-            self.nri.remove_container(pod, container).await.map_err(HookError::from)
-        })
+    /// The creation of a container that plugins were asked about failed: it ends for them too.
+    pub(crate) async fn undo_create_container(
+        &self,
+        new: NewContainer<'_>,
+        spec: &Spec,
+    ) -> Result<(), PluginError> {
+        let Some(core) = self.audience(new.sandbox) else { return Ok(()) };
+        let (pod, container) = (pod(&core, new.sandbox), wished(new, spec));
+        let updates = self.nri.stop_container(pod.clone(), container.clone()).await?;
+        change_others(&core, updates).await;
+        self.nri.remove_container(pod, container).await.map_err(PluginError::from)
     }
 
-    fn post_create_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
-        self.tell_of(container, |nri, pod, container| nri.post_create_container(pod, container))
+    /// The container is known; errors are only reported.
+    pub(crate) async fn post_create_container(&self, container: &Container) -> Result<(), PluginError> {
+        self.tell_of(container, |nri, pod, container| nri.post_create_container(pod, container)).await
     }
 
-    fn start_container<'a>(
-        &'a self,
-        container: &'a Container,
-        pid: i32,
-    ) -> BoxFuture<'a, Result<(), HookError>> {
+    /// The container is set up in process `pid` and about to run; an error keeps it from running.
+    pub(crate) async fn start_container(&self, container: &Container, pid: i32) -> Result<(), PluginError> {
         let pid = u32::try_from(pid).unwrap_or_default();
         self.tell_of(container, move |nri, pod, container| {
             nri.start_container(pod, api::Container { pid, ..container })
         })
+        .await
     }
 
-    fn post_start_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
-        self.tell_of(container, |nri, pod, container| nri.post_start_container(pod, container))
+    /// The container runs; errors are only reported.
+    pub(crate) async fn post_start_container(&self, container: &Container) -> Result<(), PluginError> {
+        self.tell_of(container, |nri, pod, container| nri.post_start_container(pod, container)).await
     }
 
-    fn update_container<'a>(
-        &'a self,
-        container: &'a Container,
-        limits: &'a mut LinuxResources,
-    ) -> BoxFuture<'a, Result<(), HookError>> {
-        Box::pin(async move {
-            let Some((core, sandbox)) = self.audience_of(container) else { return Ok(()) };
-            let asked = words::resources_from_oci(limits);
-            let wish = self.nri.update_container(pod(&core, &sandbox), known(container), asked).await?;
-            words::apply_resources(&wish.resources, limits)?;
-            change_others(&core, wish.updates).await;
-            evict(&core, wish.evictions);
-            Ok(())
-        })
+    /// The container's limits are about to change; plugins may change them or veto.
+    pub(crate) async fn update_container(
+        &self,
+        container: &Container,
+        limits: &mut LinuxResources,
+    ) -> Result<(), PluginError> {
+        let Some((core, sandbox)) = self.audience_of(container) else { return Ok(()) };
+        let asked = words::resources_from_oci(limits);
+        let wish = self.nri.update_container(pod(&core, &sandbox), known(container), asked).await?;
+        words::apply_resources(&wish.resources, limits)?;
+        change_others(&core, wish.updates).await;
+        evict(&core, wish.evictions);
+        Ok(())
     }
 
-    fn post_update_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
-        self.tell_of(container, |nri, pod, container| nri.post_update_container(pod, container))
+    /// The container's limits have changed; errors are only reported.
+    pub(crate) async fn post_update_container(&self, container: &Container) -> Result<(), PluginError> {
+        self.tell_of(container, |nri, pod, container| nri.post_update_container(pod, container)).await
     }
 
-    fn stop_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
-        Box::pin(async move {
-            let Some((core, sandbox)) = self.audience_of(container) else { return Ok(()) };
-            let updates = self.nri.stop_container(pod(&core, &sandbox), known(container)).await?;
-            change_others(&core, updates).await;
-            Ok(())
-        })
+    /// The container has ended; errors are only reported.
+    pub(crate) async fn stop_container(&self, container: &Container) -> Result<(), PluginError> {
+        let Some((core, sandbox)) = self.audience_of(container) else { return Ok(()) };
+        let updates = self.nri.stop_container(pod(&core, &sandbox), known(container)).await?;
+        change_others(&core, updates).await;
+        Ok(())
     }
 
-    fn remove_container<'a>(&'a self, container: &'a Container) -> BoxFuture<'a, Result<(), HookError>> {
+    /// The container is about to be forgotten; errors are only reported.
+    pub(crate) async fn remove_container(&self, container: &Container) -> Result<(), PluginError> {
         // The number may be another process's by now.
         self.tell_of(container, |nri, pod, container| {
             nri.remove_container(pod, api::Container { pid: 0, ..container })
         })
+        .await
     }
 }
 

@@ -17,11 +17,12 @@ use self::{
 };
 use crate::{
     container::{self, creation, launch},
-    core::{Core, Exit},
+    core::Core,
     error::{OpError, chain},
     host,
     model::{Container, Sandbox},
     sandbox::{self, network},
+    supervision::Exit,
 };
 
 /// Supervisors that may die during one adoption.
@@ -73,7 +74,7 @@ async fn adopt_surely(core: &Arc<Core>) {
     for _ in 0..=DEATHS {
         let Err(error) = adopt(core).await else { break };
         tracing::warn!(error = chain(&error), "containers not adopted; the supervisor's successor is asked");
-        if core.successor().await.is_err() {
+        if core.supervision.successor().await.is_err() {
             break;
         }
     }
@@ -93,7 +94,7 @@ async fn drop_told(core: Arc<Core>, sandbox: Arc<Sandbox>, shutdown: Cancellatio
     tokio::select! {
         biased;
         () = shutdown.cancelled() => return,
-        () = core.hooks.wait_for_listeners() => {}
+        () = core.plugins.wait_for_listeners() => {}
     }
     let _turn = sandbox.turn.take().await;
     if core.registry.sandbox(&sandbox.id).is_some() {
@@ -148,7 +149,7 @@ pub(crate) async fn adopt(core: &Arc<Core>) -> Result<(), OpError> {
     reaped.retain(|known| known.state().reaper_pid != 0);
     let listed = core
         .blocking(|core| {
-            core.supervisor().list().map_err(OpError::failed("list the supervisor's containers"))
+            core.supervision.supervisor().list().map_err(OpError::failed("list the supervisor's containers"))
         })
         .await?;
     let mut seen = HashSet::new();
@@ -179,8 +180,9 @@ pub(crate) async fn adopt(core: &Arc<Core>) -> Result<(), OpError> {
 }
 
 async fn delete(core: &Arc<Core>, id: String) {
-    let done =
-        core.blocking(move |core| core.supervisor().delete(&id).map_err(OpError::failed("delete"))).await;
+    let done = core
+        .blocking(move |core| core.supervision.supervisor().delete(&id).map_err(OpError::failed("delete")))
+        .await;
     if let Err(error) = done {
         tracing::warn!(error = chain(&error), "unknown container not deleted");
     }
@@ -232,7 +234,7 @@ async fn never_begun(core: &Arc<Core>, known: &Arc<Container>) -> Result<(), OpE
         });
         return Ok(());
     };
-    if !core.supervisor().is_connected() {
+    if !core.supervision.supervisor().is_connected() {
         return Err(error);
     }
     tracing::error!(container = known.id(), error = chain(&error), "interrupted start not taken back");

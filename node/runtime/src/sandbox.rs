@@ -37,7 +37,7 @@ pub(crate) async fn run(core: &Arc<Core>, request: cri::RunPodSandboxRequest) ->
     };
     let handler = request.runtime_handler;
     core.runs
-        .run(&core.tasks, key.clone(), || {
+        .run(key.clone(), || {
             let core = core.clone();
             async move { run_once(&core, key, config, handler).await.map_err(Arc::new) }
         })
@@ -115,7 +115,7 @@ async fn run_once(
     let row = SandboxRow { id: host::fresh_id(), config: Some(config), handler, created_at: host::now() };
     let sandbox = Arc::new(Sandbox::new(&row, SandboxStateRow::default(), core.sandbox_dir(&row.id)));
     // Before anything is made: a pod that waits for a plugin must not cost addresses and links each time it is tried.
-    let admitted = core.hooks.admit_pod_sandbox(&sandbox).await;
+    let admitted = core.plugins.admit_pod_sandbox(&sandbox).await;
     admitted.map_err(OpError::failed("run the sandbox's plugins"))?;
     core.journal.append(Kind::Sandbox(row)).map_err(OpError::failed("write the journal"))?;
     core.registry.add_sandbox(sandbox.clone());
@@ -163,10 +163,10 @@ async fn set_up(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpError>
     sandbox.change(&core.journal, |state| {
         state.ips = ips;
         state.cni_result = cni_result;
-        state.plugins_told = core.hooks.present();
+        state.plugins_told = core.plugins.present();
     })?;
     sandbox.plugins_told.store(true, Ordering::Relaxed);
-    core.hooks.run_pod_sandbox(sandbox).await.map_err(OpError::failed("run the sandbox's plugins"))?;
+    core.plugins.run_pod_sandbox(sandbox).await.map_err(OpError::failed("run the sandbox's plugins"))?;
     sandbox.change(&core.journal, |state| state.phase = SandboxPhase::Ready as i32)
 }
 
@@ -242,7 +242,7 @@ fn attach(core: &Core, sandbox: &Sandbox) -> Result<(Vec<String>, String), OpErr
 pub(crate) async fn stop(core: &Arc<Core>, id: &str) -> Option<Shared<()>> {
     let Some(sandbox) = core.registry.sandbox(id) else { return Some(Ok(())) };
     core.stops
-        .run(&core.tasks, sandbox.id.clone(), || {
+        .run(sandbox.id.clone(), || {
             let core = core.clone();
             async move { stop_once(&core, &sandbox).await.map_err(Arc::new) }
         })
@@ -272,7 +272,7 @@ pub(crate) async fn tear_down(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Resul
         return Ok(());
     }
     if sandbox.plugins_told.load(Ordering::Relaxed)
-        && let Err(error) = core.hooks.stop_pod_sandbox(sandbox).await
+        && let Err(error) = core.plugins.stop_pod_sandbox(sandbox).await
     {
         tracing::warn!(sandbox = %sandbox.id, error, "plugin failed at the sandbox's stop");
     }
@@ -280,7 +280,10 @@ pub(crate) async fn tear_down(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Resul
     core.blocking(move |core| {
         let sandbox = taken;
         if sandbox.state().reaper_pid != 0 {
-            core.supervisor().delete(&sandbox.id).map_err(OpError::failed("end the pod's process 1"))?;
+            core.supervision
+                .supervisor()
+                .delete(&sandbox.id)
+                .map_err(OpError::failed("end the pod's process 1"))?;
         }
         net_devices::give_back(&sandbox);
         if let Some(attachment) = network::attachment(&sandbox, &core.cgroup_parent(&sandbox.config)) {
@@ -310,7 +313,7 @@ pub(crate) async fn remove(core: &Arc<Core>, id: &str) -> Option<Shared<()>> {
         return Some(Err(error));
     }
     core.removes
-        .run(&core.tasks, sandbox.id.clone(), || {
+        .run(sandbox.id.clone(), || {
             let core = core.clone();
             async move { remove_once(&core, &sandbox).await.map_err(Arc::new) }
         })
@@ -337,7 +340,7 @@ async fn remove_once(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpE
 /// Tells the plugins once that the sandbox goes.
 pub(crate) async fn tell_removed(core: &Arc<Core>, sandbox: &Arc<Sandbox>) {
     if sandbox.plugins_told.swap(false, Ordering::Relaxed)
-        && let Err(error) = core.hooks.remove_pod_sandbox(sandbox).await
+        && let Err(error) = core.plugins.remove_pod_sandbox(sandbox).await
     {
         tracing::warn!(sandbox = %sandbox.id, error, "plugin failed at the sandbox's removal");
     }
@@ -368,7 +371,7 @@ pub(crate) async fn update(
         state.overhead = request.overhead;
         state.resources = request.resources;
     })?;
-    if let Err(error) = core.hooks.update_pod_sandbox(&sandbox).await {
+    if let Err(error) = core.plugins.update_pod_sandbox(&sandbox).await {
         tracing::warn!(sandbox = %sandbox.id, error, "plugin failed at the sandbox's update");
     }
     Ok(())

@@ -193,7 +193,7 @@ impl RuntimeService for Service {
     ) -> Reply<cri::RemoveContainerResponse> {
         if let Some(container) = self.core.registry.container(&request.into_inner().container_id) {
             let core = self.core.clone();
-            let done = core.removes.run(&core.tasks, container.id().to_owned(), || {
+            let done = core.removes.run(container.id().to_owned(), || {
                 let core = core.clone();
                 async move { container::remove_once(&core, &container).await.map_err(Arc::new) }
             });
@@ -259,7 +259,8 @@ impl RuntimeService for Service {
         }
         self.core
             .blocking(move |core| {
-                core.supervisor()
+                core.supervision
+                    .supervisor()
                     .reopen_log(container.id())
                     .map_err(OpError::failed("reopen the container's log"))
             })

@@ -153,10 +153,10 @@ impl Reporter {
             })
             .collect();
         let resources = json!({
-            "cpu": Quantity::from_milli(node.config.milli_cpu).to_string(),
-            "memory": format!("{}Ki", node.config.memory_capacity / 1024),
+            "cpu": Quantity::from_milli(node.capacity.milli_cpu).to_string(),
+            "memory": format!("{}Ki", node.capacity.memory / 1024),
             "pods": node.config.max_pods.to_string(),
-            "ephemeral-storage": node.config.storage_capacity.to_string(),
+            "ephemeral-storage": node.capacity.storage.to_string(),
             "hugepages-2Mi": "0", "hugepages-1Gi": "0",
         });
         let mut addresses: Vec<Value> =
@@ -164,7 +164,7 @@ impl Reporter {
         addresses.push(json!({"type": "Hostname", "address": node.config.node_name}));
         json!({
             "capacity": resources, "allocatable": resources, "conditions": conditions, "addresses": addresses,
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": node.config.port()}},
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": node.config.listen.port()}},
             "nodeInfo": self.info().await,
             "images": images(node).await,
         })

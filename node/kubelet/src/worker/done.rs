@@ -163,7 +163,7 @@ impl Worker {
             self.observed.merge_container(container);
             if attempt > 0 {
                 // From the second restart on there is a wait; this one just happened.
-                let cap = self.node.config.crash_loop_cap;
+                let cap = crate::restart::CAP;
                 let old = self.going.backoff.get(&name);
                 let raised = crate::restart::Backoff::raise(old, cap, crate::clock::now());
                 self.going.backoff.insert(name.clone(), raised);

@@ -20,7 +20,7 @@ use crate::{
     error::{OpError, Shared, chain},
     host,
     model::{Container, Sandbox},
-    plugins::hooks::NewContainer,
+    plugins::NewContainer,
     recovery::records::{ContainerPhase, ContainerRow, ContainerStateRow, SandboxPhase, row::Kind},
     sandbox as pod,
     sandbox::pod_files,
@@ -37,7 +37,7 @@ pub(crate) async fn create(core: &Arc<Core>, request: cri::CreateContainerReques
     let metadata = config.metadata.clone().unwrap_or_default();
     let key = (sandbox.id.clone(), metadata.name, metadata.attempt);
     core.creates
-        .run(&core.tasks, key, || {
+        .run(key, || {
             let core = core.clone();
             async move { create_once(&core, &sandbox, config).await.map_err(Arc::new) }
         })
@@ -117,7 +117,7 @@ async fn create_once(
         return Err(error);
     }
     core.events.emit(&core.registry, sandbox, container.id(), Happened::ContainerCreatedEvent);
-    if let Err(error) = core.hooks.post_create_container(&container).await {
+    if let Err(error) = core.plugins.post_create_container(&container).await {
         tracing::warn!(container = container.id(), error, "plugin failed after the container's creation");
     }
     Ok(container.id().to_owned())
@@ -137,9 +137,9 @@ async fn create_named(
     cdi::inject(&mut spec, &core.settings.cdi_dirs, &devices)
         .map_err(OpError::failed("inject CDI devices"))?;
     let asked = NewContainer { sandbox, id, config: &config, image: &found.image };
-    let agreed = core.hooks.create_container(asked, &mut spec).await;
+    let agreed = core.plugins.create_container(asked, &mut spec).await;
     // Plugins that were asked hear of the end of what never began.
-    let undo = core.hooks.present().then(|| (config.clone(), found.image.clone(), spec.clone()));
+    let undo = core.plugins.present().then(|| (config.clone(), found.image.clone(), spec.clone()));
     let made = match agreed {
         Ok(()) => {
             let (pod, name) = (sandbox.clone(), id.to_owned());
@@ -149,7 +149,7 @@ async fn create_named(
     };
     if let (Err(_), Some((config, image, spec))) = (&made, &undo)
         && let Err(error) =
-            core.hooks.undo_create_container(NewContainer { sandbox, id, config, image }, spec).await
+            core.plugins.undo_create_container(NewContainer { sandbox, id, config, image }, spec).await
     {
         tracing::warn!(container = id, error, "plugin failed at the end of a container that was not made");
     }

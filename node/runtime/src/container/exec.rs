@@ -43,12 +43,14 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.core.execs.lock().expect("no panic while holding exec waiters").remove(&self.exec_id);
+        self.core.supervision.forget_exec(&self.exec_id);
         if self.armed {
             let (core, container, exec_id) =
                 (self.core.clone(), self.container.clone(), self.exec_id.clone());
             self.core.tasks.spawn_blocking(move || {
-                if let Err(error) = core.supervisor().signal_exec(&container, &exec_id, signal::SIGKILL) {
+                if let Err(error) =
+                    core.supervision.supervisor().signal_exec(&container, &exec_id, signal::SIGKILL)
+                {
                     tracing::debug!(
                         container,
                         exec_id,
@@ -78,12 +80,11 @@ async fn launch(
     if container.phase() != ContainerPhase::Running {
         return Err(OpError::Precondition { why: format!("container {} is not running", container.id()) });
     }
-    core.successor().await?;
+    core.supervision.successor().await?;
     // Chosen before the waiter is there: waiters are forgotten when a supervisor is, and its successor knows none.
-    let supervisor = core.supervisor();
+    let supervisor = core.supervision.supervisor();
     let exec_id = host::fresh_id();
-    let (sender, exit) = oneshot::channel();
-    core.execs.lock().expect("no panic while holding exec waiters").insert(exec_id.clone(), sender);
+    let exit = core.supervision.expect_exec(&exec_id);
     let mut pending = Pending {
         core: core.clone(),
         container: container.id().to_owned(),
@@ -166,7 +167,8 @@ impl Started {
     async fn kill(mut self) {
         let (container, exec_id) = (self.pending.container.clone(), self.pending.exec_id.clone());
         let killed = self.pending.core.blocking(move |core| {
-            core.supervisor()
+            core.supervision
+                .supervisor()
                 .signal_exec(&container, &exec_id, signal::SIGKILL)
                 .map_err(OpError::failed("kill"))
         });
@@ -224,7 +226,9 @@ pub(crate) async fn attach(core: &Arc<Core>, id: &str, streams: Streams) -> Resu
     };
     let taken = container.clone();
     let handle = core
-        .blocking(move |core| core.supervisor().attach(taken.id(), wish).map_err(OpError::failed("attach")))
+        .blocking(move |core| {
+            core.supervision.supervisor().attach(taken.id(), wish).map_err(OpError::failed("attach"))
+        })
         .await
         .map_err(|error| BackendError::Start { message: chain(&error) })?;
     let io = |source| BackendError::Io { source };
@@ -250,7 +254,7 @@ pub(crate) async fn attach(core: &Arc<Core>, id: &str, streams: Streams) -> Resu
 fn close_stdin(core: &Arc<Core>, container: &Arc<Container>) {
     let (taken, container) = (core.clone(), container.clone());
     core.tasks.spawn_blocking(move || {
-        if let Err(error) = taken.supervisor().close_stdin(container.id()) {
+        if let Err(error) = taken.supervision.supervisor().close_stdin(container.id()) {
             tracing::debug!(
                 container = container.id(),
                 error = &error as &dyn std::error::Error,
@@ -286,7 +290,8 @@ fn resizes(core: &Arc<Core>, container: &Arc<Container>, exec: Option<String>) -
             let (id, exec) = (id.clone(), exec.clone());
             let done = core
                 .blocking(move |core| {
-                    core.supervisor()
+                    core.supervision
+                        .supervisor()
                         .resize(&id, exec.as_deref(), size.width, size.height)
                         .map_err(OpError::failed("resize"))
                 })

@@ -10,9 +10,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     container,
-    core::{Core, Exit},
+    core::Core,
     error::chain,
     recovery::{self, records::SandboxPhase},
+    supervision::Exit,
 };
 
 /// Events that may wait to be handled.
@@ -50,11 +51,7 @@ pub(crate) async fn run(
         match event {
             Some(Event::Exited { id, code, oom, at, .. }) => exited(&core, &id, code, oom, at),
             Some(Event::ExecExited { exec_id, code, .. }) => {
-                let waiter = core.execs.lock().expect("no panic while holding exec waiters").remove(&exec_id);
-                if let Some(waiter) = waiter {
-                    // Ignored: the caller may have left.
-                    waiter.send(code).ok();
-                }
+                core.supervision.exec_exited(&exec_id, code);
             }
             Some(Event::Disconnected) | None => {
                 events = tokio::select! {
@@ -112,9 +109,7 @@ async fn reconnect(core: &Arc<Core>, config: &SupervisorConfig) -> mpsc::Receive
     loop {
         match connect_once(config).await {
             Ok((supervisor, receiver)) => {
-                // Their exits will never be told.
-                core.execs.lock().expect("no panic while holding exec waiters").clear();
-                core.supervisor.send_replace(supervisor);
+                core.supervision.succeed(supervisor);
                 let core = core.clone();
                 core.clone().tasks.spawn(async move {
                     if let Err(error) = recovery::adopt(&core).await {

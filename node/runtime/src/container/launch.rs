@@ -10,11 +10,12 @@ use podwire_linux::{cgroup, mount};
 
 use crate::{
     container::{self, oci_runtimes},
-    core::{Core, Exit},
+    core::Core,
     error::{OpError, chain},
     host,
     model::Container,
     net_devices,
+    supervision::Exit,
 };
 
 /// Supervisors that may die under one start.
@@ -61,7 +62,7 @@ pub(crate) async fn launch(core: &Arc<Core>, container: &Arc<Container>) -> Resu
             error = chain(&error),
             "supervisor died under a start; its successor is asked"
         );
-        core.successor().await?;
+        core.supervision.successor().await?;
         let taken = container.clone();
         if let Some(begun) = core.blocking(move |core| begun_or_taken_back(core, &taken)).await? {
             return Ok(begun);
@@ -71,11 +72,11 @@ pub(crate) async fn launch(core: &Arc<Core>, container: &Arc<Container>) -> Resu
 
 /// One try, all of it with one supervisor.
 async fn once(core: &Arc<Core>, container: &Arc<Container>, told: &mut bool) -> Result<(i32, i64), Trouble> {
-    let supervisor = core.supervisor();
+    let supervisor = core.supervision.supervisor();
     let (taken, asked) = (container.clone(), supervisor.clone());
     let pid = core.blocking(move |core| Ok(make(core, &taken, &asked))).await??;
     if !std::mem::replace(told, true) {
-        let started = core.hooks.start_container(container, pid).await;
+        let started = core.plugins.start_container(container, pid).await;
         started.map_err(OpError::failed("start the container's plugins"))?;
     }
     let id = container.id().to_owned();
@@ -102,7 +103,7 @@ fn make(core: &Core, container: &Container, supervisor: &Supervisor) -> Result<i
 
 /// The process, if the supervisor that died had got as far as that; else nothing of it is left. Blocks.
 fn begun_or_taken_back(core: &Core, container: &Container) -> Result<Option<(i32, i64)>, OpError> {
-    let found = core.supervisor().find(container.id());
+    let found = core.supervision.supervisor().find(container.id());
     let found = found.map_err(OpError::failed("ask the supervisor for the container"))?;
     let Some(ContainerState { pid, status, started_at: Some(at), .. }) = found else {
         take_back(core, container)?;
@@ -110,8 +111,7 @@ fn begun_or_taken_back(core: &Core, container: &Container) -> Result<Option<(i32
     };
     if let ContainerStatus::Exited { code, oom, finished_at, .. } = status {
         let at = i64::try_from(finished_at).unwrap_or(i64::MAX);
-        let mut early = core.early.lock().expect("no panic while holding early exits");
-        early.insert(container.id().to_owned(), Exit { code, oom, at });
+        core.supervision.exited_early(container.id(), Exit { code, oom, at });
     }
     let pid = i32::try_from(pid).map_err(OpError::failed("read the process id"))?;
     Ok(Some((pid, i64::try_from(at).unwrap_or_else(|_| host::now()))))
@@ -119,7 +119,7 @@ fn begun_or_taken_back(core: &Core, container: &Container) -> Result<Option<(i32
 
 /// Makes a start undone, whoever of the supervisors got how far with it. Blocks.
 pub(crate) fn take_back(core: &Core, container: &Container) -> Result<(), OpError> {
-    core.supervisor().delete(container.id()).map_err(OpError::failed("delete container task"))?;
+    core.supervision.supervisor().delete(container.id()).map_err(OpError::failed("delete container task"))?;
     // A child that a dead supervisor had just made is in nobody's journal.
     let path = container.cgroup();
     if !path.is_empty() {

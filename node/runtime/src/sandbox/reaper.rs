@@ -21,8 +21,11 @@ pub(crate) fn namespace(core: &Core, sandbox: &Sandbox) -> Result<PathBuf, OpErr
         .map(|path| Join { kind: NamespaceKind::User, path: path.to_string_lossy().into_owned() });
     let join = join.collect();
     let request = ReaperRequest { id: sandbox.id.clone(), cgroup: Some(cgroup), join };
-    let made =
-        core.supervisor().create_reaper(request).map_err(OpError::failed("start the pod's process 1"))?;
+    let made = core
+        .supervision
+        .supervisor()
+        .create_reaper(request)
+        .map_err(OpError::failed("start the pod's process 1"))?;
     let pid = i32::try_from(made.pid).map_err(OpError::failed("read the process id"))?;
     // It runs whether or not a row says so.
     sandbox.settle(&core.journal, |state| state.reaper_pid = pid);
