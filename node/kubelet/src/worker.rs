@@ -7,21 +7,19 @@
 mod decide;
 mod done;
 mod observe;
+mod parts;
 mod publish;
 mod termination;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::Pod;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::parts::{ContainerNotes, Object, Publication, Remains, Retries, Seen, Standing, Stopping, Volumes};
 use crate::{
     inbox::{Inbox, Signal},
     node::Node,
@@ -30,58 +28,30 @@ use crate::{
     plan::{Progressing, TornDown},
     probes::Probes,
     spec::{self, PodRef},
-    status::{Verdict, Waiting},
-    volumes::Mounted,
+    status::Verdict,
 };
 
 /// How long a worker that is told to stop waits for what it has begun.
 const DRAIN: Duration = Duration::from_secs(3);
-
-/// Where the worker stands with the API server about the end of the pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Farewell {
-    NotYet,
-    Deleting,
-    RetryAt(Instant),
-    Said,
-}
 
 pub(crate) struct Worker {
     node: Arc<Node>,
     inbox: Arc<Inbox>,
     reference: PodRef,
     pod: Arc<Pod>,
-    gone: bool,
-    observed: Observed,
-    going: Progressing,
-    waiting: BTreeMap<String, Waiting>,
-    ready: BTreeSet<String>,
-    verdict: Option<Verdict>,
-    admitted: bool,
+    standing: Standing,
     start_time: Timestamp,
-    stop_by: Option<Instant>,
-    grace: Option<i64>,
-    images: BTreeMap<(String, u32), crate::images::Found>,
-    failures: BTreeMap<String, u32>,
-    learned: BTreeMap<String, Instant>,
-    mounted: Arc<Mounted>,
-    remounting: bool,
-    stale_volumes: bool,
+    object: Object,
+    stopping: Option<Stopping>,
+    remains: Remains,
+    seen: Seen,
+    going: Progressing,
+    notes: ContainerNotes,
+    retries: Retries,
+    volumes: Volumes,
+    publication: Publication,
     probes: Probes,
-    hooked_once: BTreeSet<String>,
     ops: FuturesUnordered<BoxFuture<'static, Done>>,
-    published: Option<PodStatus>,
-    publishing: bool,
-    publish_at: Option<Instant>,
-    publish_failures: u32,
-    /// When the status is written again because the API shows another one.
-    drift_at: Option<Instant>,
-    /// Whether what a pod that ended has left is to go.
-    clear: bool,
-    refreshing: bool,
-    /// Ended containers whose last words are being read.
-    listening: BTreeSet<String>,
-    farewell: Farewell,
     pulls: CancellationToken,
     wake: Option<Instant>,
 }
@@ -89,62 +59,46 @@ pub(crate) struct Worker {
 impl Worker {
     /// A worker for `pod`, which the runtime already knows as `observed`.
     pub(crate) fn new(node: Arc<Node>, inbox: Arc<Inbox>, pod: Arc<Pod>, observed: Observed) -> Worker {
-        let now = crate::clock::now_seconds();
-        let start_time = pod.status.as_ref().and_then(|s| s.start_time.as_ref()).map_or(now, |t| t.0);
+        let standing = if observed.is_empty() { Standing::New } else { Standing::Admitted };
+        if matches!(standing, Standing::Admitted) && pod.spec.is_some() {
+            node.pods.adopt(spec::uid(&pod), &pod);
+        }
         let mut worker = Worker {
             probes: Probes::new(node.clone(), inbox.clone()),
             node,
             inbox,
             reference: PodRef::of(&pod),
-            gone: false,
+            standing,
+            start_time: parts::start_time(&pod),
+            object: Object::Present,
+            stopping: None,
+            remains: Remains::Kept,
+            seen: Seen { observed, ..Seen::default() },
             going: Progressing::default(),
-            waiting: BTreeMap::new(),
-            ready: BTreeSet::new(),
-            verdict: None,
-            admitted: !observed.is_empty(),
-            observed,
-            start_time,
-            stop_by: None,
-            grace: None,
-            images: BTreeMap::new(),
-            failures: BTreeMap::new(),
-            learned: BTreeMap::new(),
-            mounted: Arc::default(),
-            remounting: false,
-            stale_volumes: false,
-            hooked_once: BTreeSet::new(),
+            notes: ContainerNotes::default(),
+            retries: Retries::default(),
+            volumes: Volumes::default(),
+            publication: Publication::default(),
             ops: FuturesUnordered::new(),
-            published: None,
-            publishing: false,
-            publish_at: None,
-            publish_failures: 0,
-            drift_at: None,
-            clear: false,
-            refreshing: false,
-            listening: BTreeSet::new(),
-            farewell: Farewell::NotYet,
             pulls: CancellationToken::new(),
             wake: None,
             pod,
         };
-        if worker.admitted && worker.pod.spec.is_some() {
-            worker.node.pods.adopt(&worker.reference.uid, &worker.pod);
-        }
         worker.adopt();
         worker
     }
 
     /// Takes over what an earlier kubelet left: hooks are not run again, readiness is kept until probed.
     fn adopt(&mut self) {
-        let known: Vec<_> = self.observed.containers.values().cloned().collect();
+        let known: Vec<_> = self.seen.observed.containers.values().cloned().collect();
         let status = self.pod.status.clone().unwrap_or_default();
         for container in known {
-            self.hooked_once.insert(container.id.clone());
+            self.notes.hooked.insert(container.id.clone());
             let old = crate::status::container_entry(&status, &container.name);
             let same =
                 old.is_some_and(|s| s.container_id.as_deref().is_some_and(|id| id.ends_with(&container.id)));
             if same && old.is_some_and(|s| s.ready) {
-                self.ready.insert(container.id.clone());
+                self.notes.ready.insert(container.id.clone());
             }
             if same && old.is_some_and(|s| s.started == Some(true)) {
                 self.going.started.insert(container.id.clone());
@@ -154,13 +108,13 @@ impl Worker {
         for (_, container) in spec::containers(&self.pod) {
             if let Some(entry) = crate::status::container_entry(&status, &container.name)
                 && crate::status::ran_before(&status, &container.name)
-                && self.observed.newest(&container.name).is_none()
+                && self.seen.observed.newest(&container.name).is_none()
             {
                 let used = u32::try_from(entry.restart_count).unwrap_or_default();
                 self.going.floors.insert(container.name, used + 1);
             }
         }
-        let ids: Vec<String> = self.observed.containers.keys().cloned().collect();
+        let ids: Vec<String> = self.seen.observed.containers.keys().cloned().collect();
         for id in ids {
             self.container_moved(&id);
         }
@@ -178,7 +132,7 @@ impl Worker {
             }
             self.hear();
             // A status without its container's last words would be a wrong one, and a pod torn down has none left.
-            if self.listening.is_empty() {
+            if self.seen.listening.is_empty() {
                 self.decide();
                 self.publish();
                 if self.is_over() {
@@ -216,24 +170,19 @@ impl Worker {
     }
 
     fn next_wake(&self) -> Instant {
-        let retry = match self.farewell {
-            Farewell::RetryAt(at) => Some(at),
+        let retry = match self.object {
+            Object::RetryAt(at) => Some(at),
             _ => None,
         };
         let far = Instant::now() + Duration::from_secs(3600);
-        if !self.listening.is_empty() {
+        if !self.seen.listening.is_empty() {
             return far;
         }
-        let idle = |at: Option<Instant>| at.filter(|_| !self.publishing);
-        [self.wake, idle(self.publish_at), idle(self.drift_at), retry]
-            .into_iter()
-            .flatten()
-            .min()
-            .unwrap_or(far)
+        [self.wake, self.publication.wake(), retry].into_iter().flatten().min().unwrap_or(far)
     }
 
     fn is_over(&self) -> bool {
-        let settled = self.farewell == Farewell::Said || self.gone;
+        let settled = matches!(self.object, Object::Deleted | Object::Gone);
         settled && self.is_removed() && self.wants_gone() && self.ops.is_empty()
     }
 
@@ -241,14 +190,23 @@ impl Worker {
         self.going.torn_down == TornDown::Removed
     }
 
+    /// The API has the pod no longer.
+    fn is_gone(&self) -> bool {
+        self.object == Object::Gone
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.is_some()
+    }
+
     fn wants_gone(&self) -> bool {
-        self.gone || self.pod.metadata.deletion_timestamp.is_some()
+        self.is_gone() || self.pod.metadata.deletion_timestamp.is_some()
     }
 
     fn hear(&mut self) {
         let news = self.inbox.take();
         if news.gone {
-            self.gone = true;
+            self.object = Object::Gone;
             self.shorten_grace(1);
         }
         if let Some(pod) = news.pod {
@@ -290,18 +248,18 @@ impl Worker {
             Signal::Probed(verdict) => self.probed(verdict),
             Signal::VolumesChanged => self.remount(),
             // Its uid is looked up when the status is published.
-            Signal::Mirrored => self.published = None,
+            Signal::Mirrored => self.publication.last = None,
             Signal::Evict(verdict, grace) => self.evict(verdict, grace),
-            Signal::Clear => self.clear = true,
+            Signal::Clear => self.remains = Remains::Unwanted,
         }
     }
 
     /// The node wants the pod ended; told again it says nothing new.
     fn evict(&mut self, verdict: Verdict, grace: i64) {
         self.node.pods.change(&self.reference.uid, |known| known.evicted = true);
-        if self.verdict.is_none() && !self.wants_gone() {
+        if self.standing.verdict().is_none() && !self.wants_gone() {
             self.node.events.warning(&self.pod, None, &verdict.reason, &verdict.message);
-            self.verdict = Some(verdict);
+            self.standing = Standing::Ended(verdict);
             self.begin_stop(grace);
         }
     }

@@ -1,12 +1,14 @@
 //! From what is known to operations begun.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use jiff::Timestamp;
 use podwire_trace::{Arrow, Note, Participant};
 use tokio::time::Instant;
 
-use super::{Farewell, Worker};
+use super::{
+    Worker,
+    parts::{Object, Remains, Standing, Stopping},
+};
 use crate::{
     clock,
     ops::{self, Done, StartInput},
@@ -21,13 +23,13 @@ impl Worker {
         let want = self.want();
         if want != Want::Run {
             self.begin_stop(spec::grace_seconds(&self.pod));
-        } else if !self.admitted {
+        } else if matches!(self.standing, Standing::New) {
             self.admit();
-            if self.verdict.is_some() {
+            if self.standing.verdict().is_some() {
                 return self.decide();
             }
         }
-        let plan = plan::next_steps(&self.pod, &want, &self.observed, &self.going, clock::now());
+        let plan = plan::next_steps(&self.pod, &want, &self.seen.observed, &self.going, clock::now());
         self.wake = plan.wake.map(clock::instant);
         self.watch_deadline(&want);
         self.renew_volumes();
@@ -35,7 +37,7 @@ impl Worker {
             self.begin(step);
         }
         if want == Want::Gone {
-            self.say_farewell();
+            self.delete_object();
         }
     }
 
@@ -43,12 +45,12 @@ impl Worker {
         if self.wants_gone() {
             return Want::Gone;
         }
-        let ended = self.verdict.is_some()
+        let ended = self.standing.verdict().is_some()
             || spec::is_terminal_phase(&self.pod)
-            || status::finished(&self.pod, &self.observed);
+            || status::finished(&self.pod, &self.seen.observed);
         match ended {
             false => Want::Run,
-            true if self.clear || self.is_evicted() => Want::Clear,
+            true if self.remains == Remains::Unwanted || self.is_evicted() => Want::Clear,
             true => Want::Stop,
         }
     }
@@ -57,19 +59,19 @@ impl Worker {
     fn is_evicted(&self) -> bool {
         const EVICTED: Option<&str> = Some("Evicted");
         let told = self.pod.status.as_ref().and_then(|status| status.reason.as_deref());
-        self.verdict.as_ref().map(|verdict| verdict.reason.as_str()) == EVICTED || told == EVICTED
+        self.standing.verdict().map(|verdict| verdict.reason.as_str()) == EVICTED || told == EVICTED
     }
 
     fn admit(&mut self) {
         match self.node.admit(&self.reference.uid, &self.pod) {
             Ok(()) => {
-                self.admitted = true;
+                self.standing = Standing::Admitted;
                 Arrow::note(self.reference.traced(), Participant::Kubelet, Note::Admitted);
             }
             Err(refused) => {
                 self.node.events.warning(&self.pod, None, &refused.reason, &refused.message);
                 let message = format!("Pod was rejected: {}", refused.message);
-                self.verdict = Some(Verdict::new(&refused.reason, message));
+                self.standing = Standing::Ended(Verdict::new(&refused.reason, message));
             }
         }
     }
@@ -82,7 +84,7 @@ impl Worker {
         if at <= clock::now() {
             let message = "Pod was active on the node longer than the specified deadline".to_owned();
             self.node.events.normal(&self.pod, None, "DeadlineExceeded", &message);
-            self.verdict = Some(Verdict::new("DeadlineExceeded", message));
+            self.standing = Standing::Ended(Verdict::new("DeadlineExceeded", message));
             self.wake = Some(Instant::now());
         } else {
             let at = clock::instant(at);
@@ -92,23 +94,20 @@ impl Worker {
 
     /// From now on nothing is started; what runs has `grace` seconds.
     pub(super) fn begin_stop(&mut self, grace: i64) {
-        if self.grace.is_some() {
+        if self.is_stopping() {
             return;
         }
-        self.grace = Some(grace);
-        self.stop_by = Some(Instant::now() + Duration::from_secs(u64::try_from(grace).unwrap_or_default()));
+        self.stopping = Some(Stopping::new(grace));
         self.pulls.cancel();
         self.probes.stop_all_but_readiness();
     }
 
     /// A grace period may only shrink; containers already being stopped are stopped again, sooner.
     pub(super) fn shorten_grace(&mut self, grace: i64) {
-        let by = Instant::now() + Duration::from_secs(u64::try_from(grace).unwrap_or_default());
-        if self.grace.is_none() {
-            self.begin_stop(grace);
-        } else if self.stop_by.is_none_or(|old| by + Duration::from_millis(500) < old) {
-            self.stop_by = Some(by);
-            self.grace = Some(grace);
+        let Some(stopping) = self.stopping else { return self.begin_stop(grace) };
+        let sooner = Stopping::new(grace);
+        if stopping.is_shortened_by(&sooner) {
+            self.stopping = Some(sooner);
             self.going.killing.clear();
         }
     }
@@ -141,15 +140,15 @@ impl Worker {
             Step::Resume { id, container } => {
                 self.going.resuming.insert(id.clone());
                 let sandbox =
-                    self.observed.containers.get(&id).map(|c| c.sandbox.clone()).unwrap_or_default();
+                    self.seen.observed.containers.get(&id).map(|c| c.sandbox.clone()).unwrap_or_default();
                 self.ops.push(Box::pin(ops::resume(node, pod, container, id, sandbox)));
             }
             Step::Kill { id, container, why } => self.begin_kill(id, container, why),
             Step::TearDown { remove } => {
                 self.going.tearing_down = true;
                 self.probes.stop_all();
-                let sandboxes = self.observed.sandboxes.iter().map(|s| s.id.clone()).collect();
-                let strays = ops::strays(&self.observed);
+                let sandboxes = self.seen.observed.sandboxes.iter().map(|s| s.id.clone()).collect();
+                let strays = ops::strays(&self.seen.observed);
                 self.ops.push(Box::pin(ops::tear_down(node, pod, sandboxes, strays, remove)));
             }
         }
@@ -169,18 +168,18 @@ impl Worker {
 
     fn begin_start(&mut self, container: String, attempt: u32) {
         let Some((kind, spec)) = spec::find_container(&self.pod, &container) else { return };
-        let Some(sandbox) = self.observed.ready_sandbox().cloned() else { return };
-        let Some(image) = self.images.get(&(container.clone(), attempt)).cloned() else { return };
+        let Some(sandbox) = self.seen.observed.ready_sandbox().cloned() else { return };
+        let Some(image) = self.notes.images.get(&(container.clone(), attempt)).cloned() else { return };
         self.going.starts.insert(container.clone(), Progress::Busy);
         let target = spec::target_of(&self.pod, &container)
-            .and_then(|name| self.observed.newest(&name).map(|c| c.id.clone()));
+            .and_then(|name| self.seen.observed.newest(&name).map(|c| c.id.clone()));
         let input = StartInput {
             pod: self.pod.clone(),
             kind,
             container: spec,
             attempt,
             sandbox,
-            mounted: self.mounted.clone(),
+            mounted: self.volumes.mounted.clone(),
             image,
             target,
         };
@@ -190,14 +189,13 @@ impl Worker {
     fn begin_kill(&mut self, id: String, name: String, why: String) {
         self.going.killing.insert(id.clone());
         self.probes.stop_container(&id);
-        let stopping = self.grace.is_some();
         let found = spec::find_container(&self.pod, &name);
         let condemned = self.going.condemned.contains_key(&id);
         let own_grace =
             found.as_ref().and_then(|(_, c)| self.probes.kill_grace(&id, c)).filter(|_| condemned);
         let spec_grace = spec::spec(&self.pod).termination_grace_period_seconds.unwrap_or(30);
-        let left = match self.stop_by.filter(|_| stopping) {
-            Some(by) => {
+        let left = match self.stopping {
+            Some(Stopping { by }) => {
                 i64::try_from(by.saturating_duration_since(Instant::now()).as_millis().div_ceil(1000))
                     .unwrap_or(spec_grace)
             }
@@ -209,29 +207,29 @@ impl Worker {
             "Killing",
             &why,
         );
-        let container = self.observed.containers.get(&id).cloned();
+        let container = self.seen.observed.containers.get(&id).cloned();
         let input = ops::KillInput {
             pod: self.pod.clone(),
-            spec: found.map(|(_, c)| c).filter(|_| !self.gone),
+            spec: found.map(|(_, c)| c).filter(|_| !self.is_gone()),
             id,
             sandbox: container.map(|c| c.sandbox).unwrap_or_default(),
             grace: left,
-            ips: self.observed.sandboxes.first().map(|s| s.ips.clone()).unwrap_or_default(),
+            ips: self.seen.observed.sandboxes.first().map(|s| s.ips.clone()).unwrap_or_default(),
         };
         self.ops.push(Box::pin(ops::kill(self.node.clone(), input)));
     }
 
     /// Once nothing is left here and the API knows the final status, the object goes.
-    fn say_farewell(&mut self) {
-        let due = match self.farewell {
-            Farewell::NotYet => true,
-            Farewell::RetryAt(at) => at <= Instant::now(),
-            Farewell::Deleting | Farewell::Said => false,
+    fn delete_object(&mut self) {
+        let due = match self.object {
+            Object::Present => true,
+            Object::RetryAt(at) => at <= Instant::now(),
+            Object::Deleting | Object::Deleted | Object::Gone => false,
         };
-        if !due || self.gone || !self.is_removed() || !self.is_published() {
+        if !due || !self.is_removed() || !self.is_published() {
             return;
         }
-        self.farewell = Farewell::Deleting;
+        self.object = Object::Deleting;
         let node = self.node.clone();
         let reference = self.reference.clone();
         self.ops.push(Box::pin(async move { Done::Deleted(node.api.delete_pod(&reference).await) }));
@@ -244,22 +242,21 @@ impl Worker {
             self.going.prepared = Progress::Idle;
         }
         self.going.starts.retain(|_, progress| !matches!(progress, Progress::Failed { .. }));
-        if self.grace.is_some() {
+        if self.is_stopping() {
             return;
         }
-        if self.remounting || self.going.prepared == Progress::Busy {
-            self.stale_volumes = true;
+        if self.volumes.is_refreshing() || self.going.prepared == Progress::Busy {
+            self.volumes.queue();
         } else if self.going.prepared == Progress::Done {
-            self.remounting = true;
+            self.volumes.begin();
             self.ops.push(Box::pin(ops::remount(self.node.clone(), self.pod.clone())));
         }
     }
 
     /// Tokens in volumes are replaced before they expire.
     fn renew_volumes(&mut self) {
-        let Some(at) = self.mounted.renew_at.filter(|_| !self.remounting && self.grace.is_none()) else {
-            return;
-        };
+        let may = !self.volumes.is_refreshing() && !self.is_stopping();
+        let Some(at) = self.volumes.mounted.renew_at.filter(|_| may) else { return };
         if at <= clock::now() {
             self.remount();
         } else {
@@ -268,26 +265,18 @@ impl Worker {
         }
     }
 
-    /// When a failed thing may be tried again: 0.5 s, doubling to 10 s.
-    pub(super) fn retry_at(&mut self, what: &str) -> Timestamp {
-        let count = self.failures.entry(what.to_owned()).or_default();
-        let wait = Duration::from_millis(500 << (*count).min(5)).min(Duration::from_secs(10));
-        *count += 1;
-        clock::now().checked_add(wait).unwrap_or(Timestamp::MAX)
-    }
-
     /// In-place resize: changed limits are applied to the running containers and the pod's cgroup.
     pub(super) fn consider_resize(&mut self) {
-        if self.grace.is_some() || self.going.prepared != Progress::Done {
+        if self.is_stopping() || self.going.prepared != Progress::Done {
             return;
         }
-        let changes = ops::resize_changes(&self.node, &self.pod, &self.observed);
+        let changes = ops::resize_changes(&self.node, &self.pod, &self.seen.observed);
         if !changes.is_empty() {
             self.ops.push(Box::pin(ops::resize(self.node.clone(), self.pod.clone(), changes)));
         }
     }
 
     pub(super) fn mounted_now(&mut self, mounted: crate::volumes::Mounted) {
-        self.mounted = Arc::new(mounted);
+        self.volumes.mounted = Arc::new(mounted);
     }
 }

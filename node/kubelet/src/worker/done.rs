@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::{Farewell, Worker};
+use super::{Worker, parts::Object};
 use crate::{
     hooks,
     images::ImageError,
@@ -33,7 +33,7 @@ impl Worker {
             }
             Done::Resumed { id, container, seen, failure } => {
                 self.going.resuming.remove(&id);
-                let attempt = self.observed.containers.get(&id).map_or(0, |c| c.attempt);
+                let attempt = self.seen.observed.containers.get(&id).map_or(0, |c| c.attempt);
                 self.started(container, attempt, seen, failure);
             }
             Done::Killed { id, result } => self.killed(&id, result),
@@ -51,27 +51,27 @@ impl Worker {
         match result {
             Ok(mounted) => {
                 self.mounted_now(mounted);
-                self.failures.remove("prepare");
+                self.retries.over("prepare");
                 self.going.prepared = Progress::Done;
-                if std::mem::take(&mut self.stale_volumes) {
+                if self.volumes.take_queued() {
                     self.remount();
                 }
             }
             Err(error) => {
                 self.node.events.warning(&self.pod, None, error.reason(), &error.to_string());
-                self.going.prepared = Progress::Failed { retry_at: self.retry_at("prepare") };
+                self.going.prepared = Progress::Failed { retry_at: self.retries.next("prepare") };
             }
         }
     }
 
     fn remounted(&mut self, result: Result<crate::volumes::Mounted, crate::volumes::VolumeError>) {
-        self.remounting = false;
+        let again = self.volumes.end();
         match result {
             Ok(mounted) => self.mounted_now(mounted),
             // The pod goes on with what it has; the next change of the object is the next attempt.
             Err(error) => tracing::debug!(pod = %self.reference, error = %error, "volumes not refreshed"),
         }
-        if std::mem::take(&mut self.stale_volumes) {
+        if again {
             self.remount();
         }
     }
@@ -79,20 +79,20 @@ impl Worker {
     fn sandbox_ran(&mut self, result: Result<Sandbox, ops::SandboxError>, left: Vec<Sandbox>) {
         // Its attempt number is taken: the next try needs another.
         for sandbox in left {
-            self.observed.merge_sandbox(sandbox);
+            self.seen.observed.merge_sandbox(sandbox);
         }
         match result {
             Ok(sandbox) => {
-                self.failures.remove("sandbox");
+                self.retries.over("sandbox");
                 self.going.sandbox = Progress::Idle;
-                self.observed.merge_sandbox(sandbox);
+                self.seen.observed.merge_sandbox(sandbox);
             }
             Err(ops::SandboxError::Claims { claim }) => {
                 let message = format!(
                     "Failed to prepare dynamic resources: pod resource claim \"{claim}\": not supported on this node"
                 );
                 self.node.events.warning(&self.pod, None, "FailedPrepareDynamicResources", &message);
-                self.going.sandbox = Progress::Failed { retry_at: self.retry_at("sandbox") };
+                self.going.sandbox = Progress::Failed { retry_at: self.retries.next("sandbox") };
             }
             Err(error) => self.going.sandbox = self.sandbox_failed(&error),
         }
@@ -101,11 +101,11 @@ impl Worker {
     fn sandbox_failed(&mut self, error: &dyn std::fmt::Display) -> Progress {
         let message = format!("Failed to create pod sandbox: {error}");
         self.node.events.warning(&self.pod, None, "FailedCreatePodSandBox", &message);
-        Progress::Failed { retry_at: self.retry_at("sandbox") }
+        Progress::Failed { retry_at: self.retries.next("sandbox") }
     }
 
     pub(super) fn sandbox_not_ready(&mut self, id: &str) {
-        if let Some(sandbox) = self.observed.sandboxes.iter_mut().find(|s| s.id == id) {
+        if let Some(sandbox) = self.seen.observed.sandboxes.iter_mut().find(|s| s.id == id) {
             sandbox.ready = false;
         }
     }
@@ -114,16 +114,16 @@ impl Worker {
         let key = (name.to_owned(), attempt);
         match result {
             Ok(found) => {
-                self.waiting.remove(name);
-                self.images.insert(key.clone(), found);
+                self.notes.waiting.remove(name);
+                self.notes.images.insert(key.clone(), found);
                 self.going.images.insert(key, Progress::Done);
             }
             Err(ImageError::Cancelled) => {
                 self.going.images.remove(&key);
             }
             Err(error) => {
-                let retry_at = error.retry_at().unwrap_or_else(|| self.retry_at(name));
-                self.waiting.insert(name.to_owned(), error.waiting());
+                let retry_at = error.retry_at().unwrap_or_else(|| self.retries.next(name));
+                self.notes.waiting.insert(name.to_owned(), error.waiting());
                 self.going.images.insert(key, Progress::Failed { retry_at });
             }
         }
@@ -138,29 +138,29 @@ impl Worker {
     ) {
         match failure {
             None => {
-                self.images.retain(|(container, n), _| container != &name || *n > attempt);
+                self.notes.images.retain(|(container, n), _| container != &name || *n > attempt);
                 self.going.images.retain(|(container, n), _| container != &name || *n > attempt);
-                self.waiting.remove(&name);
-                self.failures.remove(&name);
+                self.notes.waiting.remove(&name);
+                self.retries.over(&name);
                 self.going.starts.remove(&name);
             }
             Some(failure) => {
                 let kind = spec::find_container(&self.pod, &name).map(|(kind, _)| kind);
                 let part = kind.map(|kind| (kind, name.as_str()));
                 self.node.events.warning(&self.pod, part, "Failed", &failure.event);
-                self.waiting.insert(
+                self.notes.waiting.insert(
                     name.clone(),
                     Waiting { reason: failure.reason.into(), message: failure.message },
                 );
-                let retry_at = self.retry_at(&name);
+                let retry_at = self.retries.next(&name);
                 self.going.starts.insert(name.clone(), Progress::Failed { retry_at });
             }
         }
         if let Some(container) = seen {
             let id = container.id.clone();
             let ended = container.state == RunState::Exited;
-            self.learned.insert(id.clone(), Instant::now());
-            self.observed.merge_container(container);
+            self.seen.learned.insert(id.clone(), Instant::now());
+            self.seen.observed.merge_container(container);
             if attempt > 0 {
                 // From the second restart on there is a wait; this one just happened.
                 let cap = crate::restart::CAP;
@@ -180,12 +180,12 @@ impl Worker {
         self.going.killing.remove(id);
         match result {
             Ok(Some(container)) => {
-                if self.observed.merge_container(container) {
+                if self.seen.observed.merge_container(container) {
                     self.container_moved(id);
                 }
             }
             Ok(None) => {
-                self.observed.forget_container(id);
+                self.seen.observed.forget_container(id);
             }
             Err(error) => {
                 tracing::warn!(pod = %self.reference, container = id, error = %error, "container not stopped; will retry");
@@ -197,7 +197,7 @@ impl Worker {
                 let id = id.to_owned();
                 let node = self.node.clone();
                 let sandbox =
-                    self.observed.containers.get(&id).map(|c| c.sandbox.clone()).unwrap_or_default();
+                    self.seen.observed.containers.get(&id).map(|c| c.sandbox.clone()).unwrap_or_default();
                 self.ops.push(Box::pin(ops::kill_again(node, self.reference.clone(), id, sandbox)));
             }
         }
@@ -207,14 +207,14 @@ impl Worker {
         self.going.tearing_down = false;
         match result {
             Ok(()) => {
-                self.failures.remove("teardown");
+                self.retries.over("teardown");
                 self.going.torn_down = if remove { TornDown::Removed } else { TornDown::Stopped };
                 self.going.prepared = Progress::Idle;
                 if remove {
-                    self.observed.sandboxes.clear();
-                    self.observed.containers.retain(|_, c| c.state == RunState::Exited);
+                    self.seen.observed.sandboxes.clear();
+                    self.seen.observed.containers.retain(|_, c| c.state == RunState::Exited);
                 } else {
-                    for sandbox in &mut self.observed.sandboxes {
+                    for sandbox in &mut self.seen.observed.sandboxes {
                         sandbox.ready = false;
                     }
                 }
@@ -229,11 +229,11 @@ impl Worker {
                     &format!("error killing pod: {error}"),
                 );
                 self.going.tearing_down = true;
-                let at = crate::clock::instant(self.retry_at("teardown"));
+                let at = crate::clock::instant(self.retries.next("teardown"));
                 let node = self.node.clone();
                 let pod = self.pod.clone();
-                let sandboxes = self.observed.sandboxes.iter().map(|s| s.id.clone()).collect();
-                let strays = ops::strays(&self.observed);
+                let sandboxes = self.seen.observed.sandboxes.iter().map(|s| s.id.clone()).collect();
+                let strays = ops::strays(&self.seen.observed);
                 self.ops.push(Box::pin(async move {
                     tokio::time::sleep_until(at).await;
                     ops::tear_down(node, pod, sandboxes, strays, remove).await
@@ -243,27 +243,31 @@ impl Worker {
     }
 
     fn deleted(&mut self, result: Result<(), crate::api::ApiError>) {
-        self.farewell = match result {
-            Ok(()) => Farewell::Said,
-            Err(error) if error.is_gone() => Farewell::Said,
+        let next = match result {
+            Ok(()) => Object::Deleted,
+            Err(error) if error.is_gone() => Object::Deleted,
             Err(error) => {
                 tracing::warn!(pod = %self.reference, error = %error, "pod not deleted; will retry");
-                Farewell::RetryAt(crate::clock::instant(self.retry_at("delete")))
+                Object::RetryAt(crate::clock::instant(self.retries.next("delete")))
             }
         };
+        // That it is gone may have been heard meanwhile.
+        if !self.is_gone() {
+            self.object = next;
+        }
     }
 
     /// A container is in another state than before: probes, hooks and termination messages follow.
     pub(super) fn container_moved(&mut self, id: &str) {
-        let Some(container) = self.observed.containers.get(id).cloned() else { return };
+        let Some(container) = self.seen.observed.containers.get(id).cloned() else { return };
         let Some((kind, spec)) = spec::find_container(&self.pod, &container.name) else { return };
         match container.state {
-            RunState::Running if self.grace.is_none() => {
-                self.waiting.remove(&container.name);
+            RunState::Running if !self.is_stopping() => {
+                self.notes.waiting.remove(&container.name);
                 let hook = spec.lifecycle.as_ref().and_then(|l| l.post_start.clone());
-                if let (Some(hook), true) = (hook, self.hooked_once.insert(id.to_owned())) {
+                if let (Some(hook), true) = (hook, self.notes.hooked.insert(id.to_owned())) {
                     self.going.hooked.insert(id.to_owned());
-                    let ips = self.observed.sandboxes.first().map(|s| s.ips.clone()).unwrap_or_default();
+                    let ips = self.seen.observed.sandboxes.first().map(|s| s.ips.clone()).unwrap_or_default();
                     let run = hooks::post_start(self.node.clone(), spec, hook, id.to_owned(), ips);
                     self.ops.push(Box::pin(run));
                 } else if !self.going.hooked.contains(id) {
@@ -272,7 +276,7 @@ impl Worker {
             }
             RunState::Exited => {
                 self.probes.stop_container(id);
-                self.ready.remove(id);
+                self.notes.ready.remove(id);
                 self.going.started.remove(id);
                 self.going.hooked.remove(id);
                 self.going.condemned.remove(id);
@@ -297,7 +301,7 @@ impl Worker {
             .get(&container.name)
             .is_some_and(|b| b.until(container.finished_at) > crate::clock::now());
         let again = crate::restart::should_restart(&self.pod, kind, spec, container);
-        if waits && again && self.grace.is_none() {
+        if waits && again && !self.is_stopping() {
             let full = self.reference.full();
             let text = format!("Back-off restarting failed container {} in pod {full}", container.name);
             self.node.events.warning(&self.pod, Some((kind, &container.name)), "BackOff", &text);
@@ -314,10 +318,10 @@ impl Worker {
             self.going.started.insert(container.id.clone());
         }
         if spec.readiness_probe.is_none() || matches!(kind, spec::Kind::Init) {
-            self.ready.insert(container.id.clone());
+            self.notes.ready.insert(container.id.clone());
         }
         let started = self.going.started.contains(&container.id);
-        let ips = self.observed.sandboxes.first().map(|s| s.ips.clone()).unwrap_or_default();
+        let ips = self.seen.observed.sandboxes.first().map(|s| s.ips.clone()).unwrap_or_default();
         self.probes.start(&self.pod, spec, container, ips, started);
     }
 
@@ -327,24 +331,27 @@ impl Worker {
             let kind = spec::find_container(&self.pod, name).map(|(kind, _)| kind);
             let part = kind.map(|kind| (kind, name));
             self.node.events.warning(&self.pod, part, "FailedPostStartHook", &message);
-            self.waiting.insert(name.to_owned(), Waiting { reason: "PostStartHookError".into(), message });
+            self.notes
+                .waiting
+                .insert(name.to_owned(), Waiting { reason: "PostStartHookError".into(), message });
             self.going.condemned.insert(id.to_owned(), "FailedPostStartHook".to_owned());
         }
         self.container_moved(id);
     }
 
     pub(super) fn probed(&mut self, verdict: probes::Verdict) {
-        let running =
-            |w: &Worker| w.observed.containers.get(&verdict.id).is_some_and(|c| c.state == RunState::Running);
+        let running = |w: &Worker| {
+            w.seen.observed.containers.get(&verdict.id).is_some_and(|c| c.state == RunState::Running)
+        };
         if !running(self) {
             return;
         }
         match verdict.outcome {
             probes::Outcome::Ready(true) => {
-                self.ready.insert(verdict.id);
+                self.notes.ready.insert(verdict.id);
             }
             probes::Outcome::Ready(false) => {
-                self.ready.remove(&verdict.id);
+                self.notes.ready.remove(&verdict.id);
             }
             probes::Outcome::Started => {
                 self.going.started.insert(verdict.id.clone());

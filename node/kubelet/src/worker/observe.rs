@@ -25,23 +25,24 @@ impl Worker {
         }
         if deleted {
             if event.container_id == status.id {
-                self.observed.forget_sandbox(&event.container_id);
+                self.seen.observed.forget_sandbox(&event.container_id);
             } else {
-                self.observed.forget_container(&event.container_id);
+                self.seen.observed.forget_container(&event.container_id);
             }
             return;
         }
-        self.observed.merge_sandbox(Sandbox::from_status(status));
+        self.seen.observed.merge_sandbox(Sandbox::from_status(status));
         for container in &event.containers_statuses {
             let container = Container::from_status(container, &status.id);
             let id = container.id.clone();
             // A container that is being created is heard of from its own operation first.
             let own = self.going.starts.get(&container.name) == Some(&Progress::Busy);
-            if own && !self.observed.containers.contains_key(&id) && container.state != RunState::Exited {
+            if own && !self.seen.observed.containers.contains_key(&id) && container.state != RunState::Exited
+            {
                 continue;
             }
-            self.learned.entry(id.clone()).or_insert_with(Instant::now);
-            if self.observed.merge_container(container) {
+            self.seen.learned.entry(id.clone()).or_insert_with(Instant::now);
+            if self.seen.observed.merge_container(container) {
                 self.container_moved(&id);
             }
         }
@@ -54,32 +55,34 @@ impl Worker {
         }
         let mut ask = Vec::new();
         for (id, seen) in &listing.containers {
-            let known = self.observed.containers.get(id);
+            let known = self.seen.observed.containers.get(id);
             if known.is_none_or(|c| c.state < seen.state) && !self.going.killing.contains(id) {
                 ask.push((id.clone(), seen.sandbox.clone()));
             }
         }
         let older = |learned: Option<&Instant>| learned.is_none_or(|at| *at < began);
         let lost: Vec<String> = self
+            .seen
             .observed
             .containers
             .keys()
-            .filter(|id| !listing.containers.contains_key(*id) && older(self.learned.get(*id)))
+            .filter(|id| !listing.containers.contains_key(*id) && older(self.seen.learned.get(*id)))
             .cloned()
             .collect();
         for id in lost {
-            self.observed.forget_container(&id);
+            self.seen.observed.forget_container(&id);
             self.probes.stop_container(&id);
         }
-        let settled = self.going.sandbox != Progress::Busy && self.failures.is_empty();
+        let settled = self.going.sandbox != Progress::Busy && self.retries.is_empty();
         for (id, ready) in &listing.sandboxes {
-            let known = self.observed.sandboxes.iter().find(|s| s.id == *id).map(|s| s.ready);
+            let known = self.seen.observed.sandboxes.iter().find(|s| s.id == *id).map(|s| s.ready);
             if known == Some(true) && !ready {
                 self.sandbox_not_ready(id);
             }
         }
         if settled {
             let gone: Vec<String> = self
+                .seen
                 .observed
                 .sandboxes
                 .iter()
@@ -87,7 +90,7 @@ impl Worker {
                 .map(|s| s.id.clone())
                 .collect();
             for id in gone {
-                self.observed.forget_sandbox(&id);
+                self.seen.observed.forget_sandbox(&id);
             }
         }
         self.ask(ask);
@@ -96,30 +99,30 @@ impl Worker {
     /// Whether the sandboxes are being removed with everything in them, or were.
     fn is_clearing(&self) -> bool {
         self.going.torn_down == TornDown::Removed
-            || (self.going.tearing_down && self.grace.is_some() && !self.observed.any_running())
+            || (self.going.tearing_down && self.is_stopping() && !self.seen.observed.any_running())
     }
 
     pub(super) fn refresh_all(&mut self) {
-        let all = self.observed.containers.values().map(|c| (c.id.clone(), c.sandbox.clone())).collect();
+        let all = self.seen.observed.containers.values().map(|c| (c.id.clone(), c.sandbox.clone())).collect();
         self.ask(all);
     }
 
     fn ask(&mut self, containers: Vec<(String, String)>) {
-        if containers.is_empty() || self.refreshing {
+        if containers.is_empty() || self.seen.asking {
             return;
         }
-        self.refreshing = true;
+        self.seen.asking = true;
         self.ops.push(Box::pin(ops::refresh(self.node.clone(), containers)));
     }
 
     pub(super) fn refreshed(&mut self, seen: Vec<Container>, lost: &[String]) {
-        self.refreshing = false;
+        self.seen.asking = false;
         for id in lost {
-            self.observed.forget_container(id);
+            self.seen.observed.forget_container(id);
         }
         for container in seen {
             let id = container.id.clone();
-            if self.observed.merge_container(container) {
+            if self.seen.observed.merge_container(container) {
                 self.container_moved(&id);
             }
         }
@@ -128,12 +131,12 @@ impl Worker {
     /// One dead container per name is kept for its log; older ones are removed.
     pub(super) fn remove_older(&mut self, name: &str) {
         let mut dead: Vec<&Container> =
-            self.observed.named(name).filter(|c| c.state == RunState::Exited).collect();
+            self.seen.observed.named(name).filter(|c| c.state == RunState::Exited).collect();
         dead.sort_by_key(|c| std::cmp::Reverse((c.attempt, c.created_at)));
         // The newest may be restarted; the one before it is what `logs --previous` reads.
         let old: Vec<String> = dead.iter().skip(2).map(|c| c.id.clone()).collect();
         for id in old {
-            self.observed.forget_container(&id);
+            self.seen.observed.forget_container(&id);
             let removal = ops::remove_container(self.node.clone(), self.reference.clone(), id);
             self.ops.push(Box::pin(removal));
         }

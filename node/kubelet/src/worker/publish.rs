@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::Worker;
+use super::{Worker, parts::Object};
 use crate::{
     api::ApiError,
     clock,
@@ -33,24 +33,24 @@ const OWNED: [&str; 6] = [
 impl Worker {
     /// Computes the status and sends it if it differs from what the API has.
     pub(super) fn publish(&mut self) {
-        if self.gone || self.told_before() {
+        if self.is_gone() || self.told_before() {
             return;
         }
         let status = self.current_status();
         self.node.pod_status(&self.reference.uid, &self.pod, &status);
-        let drifted = self.drift_at.is_some_and(|at| at <= Instant::now());
-        if self.published.as_ref() == Some(&status) && !drifted {
-            self.publish_at = None;
+        let drifted = self.publication.is_drifted();
+        if self.publication.last.as_ref() == Some(&status) && !drifted {
+            self.publication.due = None;
             return;
         }
-        if self.publishing {
+        if self.publication.in_flight {
             return;
         }
         let Some(uid) = self.api_uid() else { return };
         let now = Instant::now();
-        let wait = if self.publish_failures > 0 {
-            Duration::from_millis(200 << self.publish_failures.min(6))
-        } else if self.wants_gone() && self.observed.any_running() {
+        let wait = if self.publication.failures > 0 {
+            Duration::from_millis(200 << self.publication.failures.min(6))
+        } else if self.wants_gone() && self.seen.observed.any_running() {
             // The status that says how the containers ended follows.
             SOON
         } else if is_creating(&status) && !self.wants_gone() {
@@ -58,14 +58,14 @@ impl Worker {
         } else {
             Duration::ZERO
         };
-        let at = *self.publish_at.get_or_insert(now + wait);
+        let at = *self.publication.due.get_or_insert(now + wait);
         if at.min(now + wait) > now {
             return;
         }
-        self.publish_at = None;
-        self.publishing = true;
-        self.drift_at = None;
-        let published = self.published.as_ref().filter(|_| !drifted);
+        self.publication.due = None;
+        self.publication.in_flight = true;
+        self.publication.drift_at = None;
+        let published = self.publication.last.as_ref().filter(|_| !drifted);
         let body = patch(&uid, published.or(self.pod.status.as_ref()), &status);
         let node = self.node.clone();
         let reference = self.reference.clone();
@@ -77,26 +77,27 @@ impl Worker {
 
     /// Notes when to write the status again if the API shows another one than was written.
     pub(super) fn watch_drift(&mut self) {
-        let differs = match (&self.published, &self.pod.status) {
+        let differs = match (&self.publication.last, &self.pod.status) {
             (Some(own), Some(shown)) if !spec::is_static(&self.pod) => differs(own, shown),
             _ => false,
         };
-        self.drift_at = differs.then(|| self.drift_at.unwrap_or_else(|| Instant::now() + DRIFT));
+        self.publication.drift_at =
+            differs.then(|| self.publication.drift_at.unwrap_or_else(|| Instant::now() + DRIFT));
     }
 
     fn current_status(&self) -> PodStatus {
         status::compute(&Facts {
             pod: &self.pod,
-            observed: &self.observed,
-            waiting: &self.waiting,
-            ready: &self.ready,
+            observed: &self.seen.observed,
+            waiting: &self.notes.waiting,
+            ready: &self.notes.ready,
             started: &self.going.started,
             backoff: &self.going.backoff,
-            last: self.published.as_ref(),
+            last: self.publication.last.as_ref(),
             runtime: self.node.runtime_name(),
             host_ips: &self.node.config.node_ips,
-            stopping: self.grace.is_some(),
-            verdict: self.verdict.as_ref(),
+            stopping: self.is_stopping(),
+            verdict: self.standing.verdict(),
             start_time: self.start_time,
             now: clock::now_seconds(),
         })
@@ -112,39 +113,40 @@ impl Worker {
 
     /// Whether an earlier run said how the pod ended, and nothing is left that could say more.
     fn told_before(&self) -> bool {
-        spec::is_terminal_phase(&self.pod) && self.observed.is_empty() && self.published.is_none()
+        spec::is_terminal_phase(&self.pod) && self.seen.observed.is_empty() && self.publication.last.is_none()
     }
 
     /// Whether the API holds the status as it is now.
     pub(super) fn is_published(&self) -> bool {
-        let told = self.gone || self.told_before();
-        !self.publishing && (told || self.published.as_ref() == Some(&self.current_status()))
+        let told = self.is_gone() || self.told_before();
+        !self.publication.in_flight
+            && (told || self.publication.last.as_ref() == Some(&self.current_status()))
     }
 
     pub(super) fn was_published(&mut self, status: PodStatus, result: Result<(), ApiError>) {
-        self.publishing = false;
+        self.publication.in_flight = false;
         match result {
             Ok(()) => {
-                self.publish_failures = 0;
-                self.published = Some(status);
+                self.publication.failures = 0;
+                self.publication.last = Some(status);
             }
             Err(error) if error.is_gone() && spec::is_static(&self.pod) => {
                 // Only its shadow is gone; the next one is told anew.
-                self.published = Some(status);
+                self.publication.last = Some(status);
             }
             Err(error) if error.is_gone() => {
                 tracing::debug!(pod = %self.reference, "the pod's object is gone");
-                self.gone = true;
+                self.object = Object::Gone;
                 self.shorten_grace(1);
             }
             Err(error) if error.is_refused() => {
                 tracing::error!(pod = %self.reference, error = %error, "the API server refuses the pod's status");
                 // The same status would be refused again; the next different one is tried.
-                self.published = Some(status);
+                self.publication.last = Some(status);
             }
             Err(error) => {
                 tracing::warn!(pod = %self.reference, error = %error, "status not published; will retry");
-                self.publish_failures += 1;
+                self.publication.failures += 1;
             }
         }
     }

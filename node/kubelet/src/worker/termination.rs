@@ -41,7 +41,7 @@ impl LastWords {
 impl Worker {
     /// Begins to read the termination message of an ended container.
     pub(super) fn read_last_words(&mut self, id: &str, spec: &Spec) {
-        let Some(container) = self.observed.containers.get_mut(id) else { return };
+        let Some(container) = self.seen.observed.containers.get_mut(id) else { return };
         if container.message_read {
             return;
         }
@@ -55,7 +55,7 @@ impl Worker {
             (config.log_dir.clone(), below.join(paths::container_log(name, attempt)))
         });
         let words = LastWords { message: (config.root_dir.clone(), message), log };
-        self.listening.insert(id.to_owned());
+        self.seen.listening.insert(id.to_owned());
         let id = id.to_owned();
         self.ops.push(Box::pin(async move {
             // Ignored: a reader that panicked has read nothing.
@@ -66,8 +66,8 @@ impl Worker {
 
     /// A termination message was read.
     pub(super) fn last_words(&mut self, id: &str, message: String) {
-        self.listening.remove(id);
-        if let Some(container) = self.observed.containers.get_mut(id).filter(|_| !message.is_empty()) {
+        self.seen.listening.remove(id);
+        if let Some(container) = self.seen.observed.containers.get_mut(id).filter(|_| !message.is_empty()) {
             container.message = message;
         }
     }
