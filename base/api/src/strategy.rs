@@ -28,7 +28,6 @@ use crate::table::{self, Column};
 use crate::validate::Errors;
 use crate::{Kind, Part, Text, fields, syntax};
 
-
 /// A JSON object.
 pub type Object = Map<String, Value>;
 

@@ -164,6 +164,19 @@ impl<'a> Arrow<'a> {
         }
     }
 
+    /// Draws something that a participant did so long ago, when it was not known yet of which pod it was.
+    pub fn note_from(pod: Pod<'a>, who: Participant<'a>, note: Note<'a>, ago: Duration) {
+        tracing::debug!(
+            target: TARGET,
+            uid = pod.uid,
+            pod = %format_args!("{}/{}", pod.namespace, pod.name),
+            from = who.name(),
+            to = who.name(),
+            what = %What::Note(note),
+            ago = u64::try_from(ago.as_micros()).unwrap_or(u64::MAX),
+        );
+    }
+
     /// Draws the arrow of a call that is over and took so long.
     pub fn draw(&self, took: Duration, outcome: &Outcome) {
         let (reply, made, error) = match outcome {

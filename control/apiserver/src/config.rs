@@ -19,6 +19,7 @@ use crate::limits::{Gates, Limits};
 use crate::pki::{Pki, PkiError};
 use crate::server::{ApiServer, Tls};
 use crate::token::{KeyError, Tokens};
+use crate::traced::TracedStore;
 
 /// Everything an API server is made from.
 pub struct Config {
@@ -103,10 +104,11 @@ impl Config {
         let kubelets = KubeletClient::new(&pki)?;
         let tokens = Tokens::new(&pki.token_key()?, self.token_issuer, self.longest_token_life)?;
         let kinds = Registry::builtin();
-        let (caches, new_kinds) = Caches::load(self.store.as_ref(), kinds).await?;
+        let store: Arc<dyn Store> = Arc::new(TracedStore::new(self.store));
+        let (caches, new_kinds) = Caches::load(store.as_ref(), kinds).await?;
         let shutdown = CancellationToken::new();
         let core = Core {
-            store: self.store,
+            store,
             authorizer: Authorizer::new(&caches),
             caches,
             kinds: Kinds::new(kinds.clone()),

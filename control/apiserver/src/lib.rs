@@ -8,7 +8,6 @@
 //! of its own), one renews the serving certificate. All end with [`ApiServer::run`].
 
 mod admission;
-mod arrows;
 mod authn;
 mod authz;
 mod body;
@@ -31,6 +30,7 @@ mod server;
 mod service;
 mod status;
 mod token;
+mod traced;
 
 pub use body::{Body, BoxError};
 pub use codec::CodecError;

@@ -15,7 +15,6 @@ use http_body_util::BodyExt;
 use podwire_api::Kind;
 use tokio::time::Instant;
 
-use crate::arrows;
 use crate::authn;
 use crate::authz;
 use crate::body::{Body, BoxError, Response};
@@ -28,6 +27,7 @@ use crate::limits::{self, Entry, Wire};
 use crate::query::Query;
 use crate::request::{self, RequestInfo};
 use crate::status::{ApiError, Result};
+use crate::traced;
 
 /// The API server as a `tower::Service`; cheap to clone.
 ///
@@ -158,10 +158,10 @@ impl ApiService {
         let Some(kind) = self.core.kinds.at(&target.group, &target.version, &target.resource) else {
             return handler::root::unknown(&self.core, &target.group);
         };
-        let arrow = arrows::Request::begin(&self.core, &identity, &kind, &target, info.verb, &parts);
+        let arrow = traced::Request::begin(&self.core, &identity, &kind, &target, info.verb, &parts);
         let (verb, part) = match handler::meaning(&kind, &target, info.verb) {
             Ok(meaning) => meaning,
-            Err(error) => return arrows::end(arrow, &self.core, Err(error)),
+            Err(error) => return traced::end(arrow, &self.core, Err(error)),
         };
         let call = Call {
             core: self.core.clone(),
@@ -176,7 +176,7 @@ impl ApiService {
             upgrade,
             warnings: Vec::new(),
         };
-        arrows::end(arrow, &self.core, handler::dispatch(call).await)
+        traced::end(arrow, &self.core, handler::dispatch(call).await)
     }
 }
 

@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::entry::{Change, ChangeKind, Entry, Told};
-use crate::arrows;
 use crate::extract::Wanted;
+use crate::traced;
 
 /// Changes are kept at least this long, as far as the limits below allow.
 const KEEP: Duration = Duration::from_secs(75);
@@ -123,7 +123,7 @@ impl ResourceCache {
     /// An empty cache that knows nothing from before `revision`.
     pub(crate) fn new(kind: &Arc<Kind>, revision: u64) -> Self {
         let base = ["metadata.labels", "metadata.name", "metadata.namespace"];
-        let traced = arrows::is_traced(kind).then_some("metadata.uid");
+        let traced = traced::is_traced(kind).then_some("metadata.uid");
         let selected = kind.strategy.field_sources(kind);
         let wanted = Wanted::new(base.into_iter().chain(traced).chain(selected));
         let state = RwLock::new(State { floor: revision, ..State::default() });

@@ -11,7 +11,6 @@ use serde_json::Value;
 use super::options::WriteOptions;
 use super::{Call, decode, render};
 use crate::admission::{self, Operation, Request, service};
-use crate::arrows;
 use crate::body::Response;
 use crate::codec;
 use crate::core::{self, Core};
@@ -162,7 +161,7 @@ impl Insert<'_> {
                     return Err(ApiError::too_large_to_store());
                 }
                 let op = Op::Put { value: value.clone(), ttl: kind.strategy.facts().ttl };
-                match arrows::commit(self.core, kind, &key, Guard::Absent, op).await? {
+                match self.core.store.txn(&key, Guard::Absent, op).await? {
                     Outcome::Committed { revision, .. } => {
                         let key = key.into();
                         return Ok(Inserted::Stored(KeyValue {

@@ -13,7 +13,6 @@ use super::options::DeleteOptions;
 use super::update::{self, Changed, bump_generation};
 use super::{Call, list, render};
 use crate::admission::{self, Operation, Request, service};
-use crate::arrows;
 use crate::body::Response;
 use crate::cache::Entry;
 use crate::core::{self, Core};
@@ -145,7 +144,7 @@ impl Deletion<'_> {
                 }
                 Step::Remove(object) => {
                     let guard = Guard::ModRevision(stored.mod_revision);
-                    match arrows::commit(self.core, self.kind, &stored.key, guard, Op::Delete).await? {
+                    match self.core.store.txn(&stored.key, guard, Op::Delete).await? {
                         Outcome::Committed { .. } => {
                             service::deleted(self.core, self.kind, &object);
                             return Ok(Removed::Gone(object));

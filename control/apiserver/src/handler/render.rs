@@ -8,18 +8,18 @@ use podwire_store::KeyValue;
 use serde_json::{Value, json};
 
 use super::Call;
-use crate::arrows;
 use crate::body::{Response, respond, to_bytes};
 use crate::codec;
 use crate::core;
 use crate::negotiate::{Encoding, PROTOBUF, Representation, Shape};
 use crate::status::{ApiError, Result};
+use crate::traced;
 
 /// Renders stored bytes; plain JSON is a copy with the version put in, nothing is parsed.
 pub(crate) fn stored(call: &Call, code: StatusCode, rep: Representation, kv: &KeyValue) -> Result<Response> {
     let mut response = bytes_of(call, code, rep, kv)?;
-    if arrows::is_traced(&call.kind) {
-        response.extensions_mut().insert(arrows::Shown(kv.clone()));
+    if traced::is_traced(&call.kind) {
+        response.extensions_mut().insert(traced::Shown(kv.clone()));
     }
     Ok(response)
 }

@@ -14,7 +14,6 @@ use super::options::WriteOptions;
 use super::{Call, decode, render};
 use crate::admission::service::{self, Held};
 use crate::admission::{self, Operation, Request};
-use crate::arrows;
 use crate::authz;
 use crate::body::Response;
 use crate::codec;
@@ -319,7 +318,7 @@ impl<'a> Change<'a> {
                 return Ok(Ok(Changed::Object(new)));
             }
             let guard = Guard::ModRevision(stored.mod_revision);
-            return Ok(match arrows::commit(self.core, self.kind, &stored.key, guard, Op::Delete).await? {
+            return Ok(match self.core.store.txn(&stored.key, guard, Op::Delete).await? {
                 Outcome::Committed { .. } => {
                     service::deleted(self.core, self.kind, &new);
                     Ok(Changed::Object(new))
@@ -354,7 +353,7 @@ pub(crate) async fn put(
     value: Bytes,
 ) -> Result<std::result::Result<Changed, Option<KeyValue>>> {
     let op = Op::Put { value: value.clone(), ttl: kind.strategy.facts().ttl };
-    Ok(match arrows::commit(core, kind, &stored.key, Guard::ModRevision(stored.mod_revision), op).await? {
+    Ok(match core.store.txn(&stored.key, Guard::ModRevision(stored.mod_revision), op).await? {
         Outcome::Committed { revision, .. } => {
             Ok(Changed::Stored(KeyValue { value, mod_revision: revision, ..stored.clone() }))
         }

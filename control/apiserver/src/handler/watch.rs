@@ -12,18 +12,19 @@ use http::{HeaderValue, StatusCode};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use podwire_api::protobuf;
+use podwire_trace::Participant;
 use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::list::{self, Selection};
 use super::{Call, page, render};
-use crate::arrows;
 use crate::body::Response;
 use crate::cache::{ChangeKind, Entry, ResourceCache, Told, binary_frame, json_frame, partial_frame};
 use crate::core::Core;
 use crate::negotiate::{Encoding, Representation, Shape};
 use crate::status::{ApiError, Result};
+use crate::traced;
 
 /// How many changes are taken at a time.
 const BATCH: usize = 256;
@@ -53,7 +54,7 @@ pub(crate) async fn watch(call: &mut Call) -> Result<Response> {
         news: cache.news(),
         cache,
         call_kind: call.kind.clone(),
-        audience: arrows::audience(&call.kind, &call.identity, &call.parts.headers),
+        audience: traced::audience(&call.kind, &call.identity, &call.parts.headers),
         selection,
         rep,
         include: call.query.get("includeObject").map(str::to_owned),
@@ -98,7 +99,7 @@ struct Watcher {
     news: tokio::sync::watch::Receiver<u64>,
     call_kind: Arc<podwire_api::Kind>,
     /// Who is told, when that is drawn.
-    audience: Option<&'static str>,
+    audience: Option<Participant<'static>>,
     selection: Selection,
     rep: Representation,
     include: Option<String>,
@@ -233,7 +234,7 @@ impl Watcher {
             if let Some(seen) = change.seen_through(labels, fields) {
                 let (entry, revision) = change.shown(seen);
                 if let Some(audience) = self.audience {
-                    arrows::delivered(audience, entry, seen.as_str());
+                    traced::delivered(audience, entry, seen.as_str());
                 }
                 pieces.push(self.event(seen, entry, revision, Some(change)));
             }
