@@ -5,6 +5,7 @@
 //! read in one look. Every list of exceptions says why; an exception that nothing needs any more is itself a breach.
 
 mod edges;
+mod kinds;
 mod ledger;
 mod metadata;
 mod packages;
@@ -27,6 +28,7 @@ pub fn run(root: &Path) -> Result<()> {
     let mut breaches = edges::breaches(&workspace);
     breaches.extend(unused::breaches(&workspace, &files));
     breaches.extend(packages::breaches(&workspace));
+    breaches.extend(kinds::breaches(&files));
     breaches.extend(sources::breaches(&files));
     breaches.extend(ledger::breaches(
         &fs::read_to_string(root.join("docs/compat.md"))?,
