@@ -25,6 +25,8 @@ pub struct Config {
     pub terminated_pod_threshold: usize,
     /// How long after the start garbage is looked for.
     pub garbage_delay: Duration,
+    /// How often it is asked which resources there are.
+    pub discovery_period: Duration,
 }
 
 impl Config {
@@ -38,6 +40,7 @@ impl Config {
             orphan_quarantine: Duration::from_secs(40),
             terminated_pod_threshold: 12_500,
             garbage_delay: Duration::from_secs(1),
+            discovery_period: Duration::from_secs(30),
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! One task watches the metadata of every resource that can be listed, watched and deleted, and keeps a graph of who owns
 //! whom. Each change names the objects to look at; a task per object asks the API server how things stand and does what
-//! is due. An owner that no watch has shown counts as gone only when the server says so. Resources are looked up once, at
-//! the start.
+//! is due. An owner that no watch has shown counts as gone only when the server says so. Which resources there are is asked
+//! again from time to time: watches begin and end with them.
 //!
 //! <https://kubernetes.io/docs/concepts/architecture/garbage-collection/>
 
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use futures::stream::{self, BoxStream, SelectAll};
+use futures::stream::{BoxStream, SelectAll};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::api::{Api, DynamicObject, PartialObjectMeta};
@@ -23,6 +23,7 @@ use kube::discovery::{ApiCapabilities, ApiGroup, Discovery, verbs};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
 use self::act::{Job, Resource, Resources};
@@ -40,6 +41,8 @@ type Change = (usize, watcher::Result<Event<PartialObjectMeta<DynamicObject>>>);
 struct State {
     client: Client,
     resources: Arc<Resources>,
+    /// Ends the watch on a resource, by its place.
+    watches: Vec<CancellationToken>,
     graph: Graph,
     /// Objects of the lists under way, by resource.
     listed: HashMap<usize, HashSet<String>>,
@@ -66,13 +69,12 @@ pub(crate) async fn run(config: Config, shutdown: CancellationToken) {
         () = shutdown.cancelled() => return,
         resources = begin => resources,
     };
-    let mut changes: SelectAll<BoxStream<'static, Change>> = stream::select_all(
-        resources.0.iter().enumerate().map(|(at, resource)| watch(&config.client, at, resource)),
-    );
+    let mut changes = SelectAll::new();
     let mut state = State {
         client: config.client.clone(),
-        unsynced: (0..resources.0.len()).collect(),
-        resources: Arc::new(resources),
+        unsynced: (0..resources.len()).collect(),
+        resources: Arc::new(Resources(Vec::new())),
+        watches: Vec::new(),
         graph: Graph::default(),
         listed: HashMap::new(),
         due: HashSet::new(),
@@ -80,10 +82,19 @@ pub(crate) async fn run(config: Config, shutdown: CancellationToken) {
         tasks: JoinSet::new(),
         waiting: JoinSet::new(),
     };
+    state.follow(&resources, &mut changes);
+    let mut discoveries = JoinSet::new();
+    let mut next = interval_at(Instant::now() + config.discovery_period, config.discovery_period);
+    next.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
+            _ = next.tick(), if discoveries.is_empty() => {
+                let client = config.client.clone();
+                discoveries.spawn(async move { discover(&client).await });
+            }
+            Some(Ok(found)) = discoveries.join_next() => state.follow(&found, &mut changes),
             Some(done) = state.tasks.join_next() => state.done(done),
             Some(Ok(uid)) = state.waiting.join_next() => drop(state.due.insert(uid)),
             Some((at, change)) = changes.next() => state.change(at, change),
@@ -94,7 +105,7 @@ pub(crate) async fn run(config: Config, shutdown: CancellationToken) {
 }
 
 /// All resources whose objects can have owners; asks until it is answered.
-async fn discover(client: &Client) -> Resources {
+async fn discover(client: &Client) -> Vec<Resource> {
     loop {
         let found = match Discovery::new(client.clone()).run_aggregated().await {
             Ok(found) => Ok(found),
@@ -110,7 +121,7 @@ async fn discover(client: &Client) -> Resources {
                 let all = found.groups().flat_map(ApiGroup::recommended_resources);
                 // Events are many and own nothing; they go by themselves.
                 let wanted = all.filter(|(api, caps)| collected(caps) && api.plural != "events");
-                return Resources(wanted.map(|(api, caps)| Resource { api, scope: caps.scope }).collect());
+                return wanted.map(|(api, caps)| Resource { api, scope: caps.scope, served: true }).collect();
             }
             Err(error) => {
                 tracing::warn!(%error, "resources not discovered; will retry");
@@ -120,10 +131,15 @@ async fn discover(client: &Client) -> Resources {
     }
 }
 
-fn watch(client: &Client, at: usize, resource: &Resource) -> BoxStream<'static, Change> {
+fn watch(
+    client: &Client,
+    at: usize,
+    resource: &Resource,
+    end: CancellationToken,
+) -> BoxStream<'static, Change> {
     let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource.api);
     let events = watcher(api, watcher::Config::default()).default_backoff();
-    events.map(move |event| (at, event)).boxed()
+    events.map(move |event| (at, event)).take_until(end.cancelled_owned()).boxed()
 }
 
 /// What a terminating object waits for.
@@ -152,6 +168,34 @@ fn object_of(metadata: &ObjectMeta, place: Place) -> Object {
 }
 
 impl State {
+    /// Watches what is served now, and no longer what is not.
+    fn follow(&mut self, found: &[Resource], changes: &mut SelectAll<BoxStream<'static, Change>>) {
+        let mut all = self.resources.0.clone();
+        let mut withdrawn = Vec::new();
+        for (at, known) in all.iter_mut().enumerate().filter(|(_, known)| known.served) {
+            if !found.iter().any(|one| one.api == known.api) {
+                known.served = false;
+                self.watches[at].cancel();
+                self.unsynced.remove(&at);
+                withdrawn.push(at);
+            }
+        }
+        for new in found {
+            if !all.iter().any(|known| known.served && known.api == new.api) {
+                let end = CancellationToken::new();
+                changes.push(watch(&self.client, all.len(), new, end.clone()));
+                self.watches.push(end);
+                all.push(new.clone());
+            }
+        }
+        self.resources = Arc::new(Resources(all));
+        for at in withdrawn {
+            // What they own is looked at, and stays: nobody can say any more how they stand.
+            let known: Vec<String> = self.graph.of_resource(at).map(str::to_owned).collect();
+            known.iter().for_each(|uid| self.gone(uid));
+        }
+    }
+
     fn change(&mut self, at: usize, change: watcher::Result<Event<PartialObjectMeta<DynamicObject>>>) {
         match change {
             Ok(Event::Apply(object)) => self.seen(at, object.metadata),
@@ -166,6 +210,10 @@ impl State {
                 let known: Vec<String> = self.graph.of_resource(at).map(str::to_owned).collect();
                 for uid in known.iter().filter(|uid| !listed.contains(*uid)) {
                     self.gone(uid);
+                }
+                if self.unsynced.is_empty() {
+                    // Of a resource that came later, owners may have gone before they were seen.
+                    self.due.extend(self.graph.with_unseen_owners().map(str::to_owned));
                 }
                 self.unsynced.remove(&at);
             }

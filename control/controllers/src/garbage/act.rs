@@ -20,6 +20,8 @@ use crate::watching::is_status;
 pub(super) struct Resource {
     pub(super) api: ApiResource,
     pub(super) scope: Scope,
+    /// Whether it still is; its place in the list stays in any case.
+    pub(super) served: bool,
 }
 
 /// All resources by their place, and a way to find one by what an owner reference says.
@@ -27,7 +29,9 @@ pub(super) struct Resources(pub(super) Vec<Resource>);
 
 impl Resources {
     fn find(&self, owner: &Owner) -> Option<&Resource> {
-        self.0.iter().find(|one| one.api.api_version == owner.api_version && one.api.kind == owner.kind)
+        // Of whichever version a reference speaks, it is the same object.
+        let (group, _) = podwire_api::split_api_version(&owner.api_version);
+        self.0.iter().find(|one| one.served && one.api.group == group && one.api.kind == owner.kind)
     }
 
     fn api(&self, client: &Client, place: &Place) -> Api<DynamicObject> {

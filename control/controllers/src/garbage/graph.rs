@@ -166,6 +166,13 @@ impl Graph {
         self.objects.iter().filter(of).map(|(uid, _)| uid.as_str())
     }
 
+    /// The uids of objects of whose owners some were never seen.
+    pub(super) fn with_unseen_owners(&self) -> impl Iterator<Item = &str> {
+        let unseen = |owner: &Owner| !self.objects.contains_key(&owner.uid);
+        let of = move |(_, object): &(&String, &Object)| object.owners.iter().any(unseen);
+        self.objects.iter().filter(of).map(|(uid, _)| uid.as_str())
+    }
+
     /// Who names this object as an owner.
     pub(super) fn dependents_of(&self, uid: &str) -> impl Iterator<Item = &str> {
         self.dependents.get(uid).into_iter().flatten().map(String::as_str)

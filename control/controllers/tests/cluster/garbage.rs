@@ -1,16 +1,24 @@
 //! Garbage: who goes with its owner, who stays, and who waits for whom.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret, ServiceAccount};
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
+};
 use kube::{Resource, ResourceExt};
+use podwire_api::Kind;
 use serde_json::{Value, json};
 
 use crate::support::{Cluster, create, until};
 
 async fn start() -> Cluster {
-    let cluster = Cluster::start(|config| config.garbage_delay = Duration::ZERO).await;
+    let cluster = Cluster::start(|config| {
+        config.garbage_delay = Duration::ZERO;
+        config.discovery_period = Duration::from_millis(200);
+    })
+    .await;
     until(&cluster.within::<ServiceAccount>("default"), "default", |found| found.is_some()).await;
     cluster
 }
@@ -143,6 +151,53 @@ async fn what_may_not_be_deleted_stays_and_the_rest_goes() {
     }
     for name in names {
         assert!(cluster.all::<Namespace>().get(name).await.unwrap().metadata.deletion_timestamp.is_none());
+    }
+    cluster.stop().await;
+}
+
+/// A kind like config maps, in a group of its own.
+fn gadgets() -> Arc<Kind> {
+    let model = podwire_api::builtin::config_maps();
+    Arc::new(Kind {
+        group: "example.com".into(),
+        kind: "Gadget".into(),
+        list_kind: "GadgetList".into(),
+        resource: "gadgets".into(),
+        singular: "gadget".into(),
+        short_names: Vec::new(),
+        storage_prefix: "/registry/example.com/gadgets/".into(),
+        ..(**model).clone()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kinds_that_come_later_own_and_are_owned_as_all_others() {
+    let cluster = start().await;
+    let maps = cluster.within::<ConfigMap>("default");
+    create(&maps, map("early", &[])).await;
+    cluster.server.serve_kind(gadgets()).await.unwrap();
+    let gvk = GroupVersionKind::gvk("example.com", "v1", "Gadget");
+    let gadgets: Api<DynamicObject> =
+        Api::namespaced_with(cluster.client(), "default", &ApiResource::from_gvk(&gvk));
+    let gadget = |name: &str, owners: &[Value]| {
+        let metadata = json!({"name": name, "ownerReferences": owners});
+        serde_json::from_value(
+            json!({"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": metadata}),
+        )
+    };
+    let owner: DynamicObject = gadget("owner", &[]).unwrap();
+    let owner = gadgets.create(&PostParams::default(), &owner).await.unwrap();
+    // In a version that is not the one that is watched: it is the same object all the same.
+    let owned = json!({"apiVersion": "example.com/v9", "kind": "Gadget", "name": "owner", "uid": owner.uid().unwrap()});
+    let child: DynamicObject = gadget("child", std::slice::from_ref(&owned)).unwrap();
+    gadgets.create(&PostParams::default(), &child).await.unwrap();
+    create(&maps, map("of-a-gadget", &[owned])).await;
+    gadgets.delete("owner", &DeleteParams::background()).await.unwrap();
+    gone(&maps, "of-a-gadget").await;
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    while gadgets.get_opt("child").await.unwrap().is_some() {
+        assert!(tokio::time::Instant::now() < deadline, "the gadget's child goes with it");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     cluster.stop().await;
 }

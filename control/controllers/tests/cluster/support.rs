@@ -23,6 +23,8 @@ pub(crate) const CA: &str = "-----BEGIN CERTIFICATE-----\nnot a real one\n-----E
 /// An API server and the controllers, which live as long as the test.
 pub(crate) struct Cluster {
     client: Client,
+    /// The server itself, to serve more kinds.
+    pub(crate) server: podwire_apiserver::ApiService,
     shutdown: CancellationToken,
     tasks: JoinSet<()>,
     store: Embedded,
@@ -36,7 +38,8 @@ impl Cluster {
         let listen = "127.0.0.1:0".parse().unwrap();
         let server =
             ServerConfig::new(Arc::new(store.clone()), dir.path().join("pki"), listen).build().await.unwrap();
-        let client = Client::new(server.client(Identity::admin()), "default");
+        let admin = server.client(Identity::admin());
+        let client = Client::new(admin.clone(), "default");
         let mut config =
             Config::new(Client::new(server.client(Identity::controller_manager()), "default"), CA);
         change(&mut config);
@@ -44,7 +47,7 @@ impl Cluster {
         let mut tasks = JoinSet::new();
         tasks.spawn(server.run(shutdown.clone()));
         tasks.spawn(config.build().await.unwrap().run(shutdown.clone()));
-        Self { client, shutdown, tasks, store, _dir: dir }
+        Self { client, server: admin, shutdown, tasks, store, _dir: dir }
     }
 
     pub(crate) async fn stop(mut self) {
@@ -53,6 +56,10 @@ impl Cluster {
             .await
             .expect("all participants come to rest");
         self.store.close().await;
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
     }
 
     pub(crate) fn within<K>(&self, namespace: &str) -> Api<K>
