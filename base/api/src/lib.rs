@@ -5,6 +5,7 @@ pub mod convert;
 pub mod defaults;
 pub mod discovery;
 pub mod fields;
+pub mod image;
 mod kinds;
 pub mod openapi;
 pub mod patch;

@@ -27,7 +27,7 @@ pub enum Error {
         /// The text that was given.
         reference: String,
         /// The rule it breaks.
-        reason: &'static str,
+        reason: String,
     },
     /// The text is not a digest.
     #[error("invalid digest {value:?}")]

@@ -80,11 +80,7 @@ impl Index {
     }
 
     fn find_reference(&self, reference: &Reference) -> Option<&Entry> {
-        let name = match reference.digest() {
-            Some(digest) => reference.at_digest(digest),
-            None => reference.to_string(),
-        };
-        self.by_id.get(self.by_name.get(&name)?)
+        self.by_id.get(self.by_name.get(&reference.exact_name())?)
     }
 }
 

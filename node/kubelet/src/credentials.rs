@@ -2,6 +2,7 @@
 
 use base64::Engine;
 use k8s_openapi::api::core::v1::Pod;
+use podwire_api::image::ImageReference;
 use podwire_wire::cri;
 use serde_json::Value;
 
@@ -33,16 +34,13 @@ pub(crate) async fn lookup(node: &Node, pod: &Pod, image: &str) -> Option<cri::A
 
 /// The longest entry whose host and path the image begins with.
 fn find(auths: &Value, image: &str) -> Option<cri::AuthConfig> {
-    let first = image.split('/').next().unwrap_or_default();
-    let hosted = image.contains('/') && (first.contains(['.', ':']) || first == "localhost");
-    let full = if hosted { image.to_owned() } else { format!("docker.io/{image}") };
+    let full = ImageReference::parse(image).ok()?.repository();
     let mut best: Option<(usize, cri::AuthConfig)> = None;
     for (server, entry) in auths.as_object()? {
         let bare = server.trim_start_matches("https://").trim_start_matches("http://").trim_end_matches('/');
         let bare = if bare == "index.docker.io/v1" || bare == "index.docker.io" { "docker.io" } else { bare };
         let bare = bare.trim_end_matches("/v1").trim_end_matches("/v2");
-        let fits =
-            full == bare || full.strip_prefix(bare).is_some_and(|rest| rest.starts_with(['/', ':', '@']));
+        let fits = full == bare || full.strip_prefix(bare).is_some_and(|rest| rest.starts_with('/'));
         if fits && best.as_ref().is_none_or(|(length, _)| bare.len() > *length) {
             best = Some((bare.len(), read(entry, server)));
         }
@@ -84,5 +82,6 @@ mod tests {
         assert_eq!(find(&auths, "reg.example/other").unwrap().username, "wide");
         assert_eq!(find(&auths, "nginx").unwrap().username, "hub");
         assert!(find(&auths, "quay.io/x").is_none());
+        assert!(find(&auths, "reg.example:5000/team/app").is_none(), "another port is another registry");
     }
 }

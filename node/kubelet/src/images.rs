@@ -12,6 +12,7 @@ use futures::{
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
+use podwire_api::image::{ImageReference, is_latest};
 use podwire_wire::cri;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
@@ -113,7 +114,7 @@ impl Images {
         cancel: &CancellationToken,
     ) -> Result<Found, ImageError> {
         let image = container.image.clone().unwrap_or_default();
-        if !is_reference(&image) {
+        if ImageReference::parse(&image).is_err() {
             let error = ImageError::InvalidName { image };
             node.events.warning(pod, part(pod, container), "InspectFailed", &error.waiting().message);
             return Err(error);
@@ -271,51 +272,9 @@ fn found_image(image: cri::Image) -> Found {
 pub(crate) fn policy<'a>(container: &'a Container, image: &str) -> &'a str {
     match container.image_pull_policy.as_deref() {
         Some(policy) if !policy.is_empty() => policy,
-        _ => {
-            let last = image.rsplit('/').next().unwrap_or(image);
-            let tag = last.split_once(':').map(|(_, tag)| tag);
-            let latest = !image.contains('@') && tag.is_none_or(|tag| tag == "latest");
-            if latest { "Always" } else { "IfNotPresent" }
-        }
+        _ if is_latest(image) => "Always",
+        _ => "IfNotPresent",
     }
-}
-
-/// Whether the text can name an image: what the reference grammar allows, loosely.
-pub(crate) fn is_reference(image: &str) -> bool {
-    if image.is_empty() || image.len() > 1024 {
-        return false;
-    }
-    let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
-    if digest.is_some_and(|d| d.split_once(':').is_none_or(|(_, hex)| hex.len() < 32)) {
-        return false;
-    }
-    let path_at = name.rfind('/').map_or(0, |at| at + 1);
-    let (path, tag) = match name[path_at..].find(':') {
-        Some(at) => (&name[..path_at + at], Some(&name[path_at + at + 1..])),
-        None => (name, None),
-    };
-    let tag_ok = tag.is_none_or(|t| {
-        !t.is_empty()
-            && t.len() <= 128
-            && t.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
-            && !t.starts_with(['.', '-'])
-    });
-    let mut parts = path.split('/').peekable();
-    let mut first = true;
-    let mut path_ok = true;
-    while let Some(part) = parts.next() {
-        let host = first && parts.peek().is_some() && (part.contains(['.', ':']) || part == "localhost");
-        let allowed = |c: char| {
-            c.is_ascii_lowercase()
-                || c.is_ascii_digit()
-                || matches!(c, '.' | '_' | '-')
-                || (host && (c.is_ascii_uppercase() || matches!(c, ':' | '[' | ']')))
-        };
-        let edges = part.starts_with(['.', '_', '-']) || part.ends_with(['.', '_', '-']);
-        path_ok &= !part.is_empty() && part.chars().all(allowed) && !edges;
-        first = false;
-    }
-    tag_ok && path_ok
 }
 
 #[cfg(test)]
@@ -347,21 +306,6 @@ mod tests {
         ];
         assert_eq!(begun.get(), 4, "nobody rides on the credentials of another");
         drop((held, others));
-    }
-
-    #[test]
-    fn bad_image_names_are_told_from_good_ones() {
-        for good in [
-            "nginx",
-            "nginx:1.27",
-            "localhost:5000/a/b:x",
-            "ghcr.io/o/i@sha256:0123456789012345678901234567890123",
-        ] {
-            assert!(is_reference(good), "{good}");
-        }
-        for bad in ["", "NGINX", "a b", "nginx:", "nginx:-x", "a//b", "x@sha256:12", "nginx:a:b"] {
-            assert!(!is_reference(bad), "{bad}");
-        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("podwire-kubelet", &["podwire-api", "podwire-wire", "podwire-linux", "podwire-trace"]),
     ("podwire-container", &["podwire-linux"]),
     ("podwire-cni-lib", &["podwire-linux", "podwire-trace"]),
-    ("podwire-image", &["podwire-linux"]),
+    ("podwire-image", &["podwire-api", "podwire-linux"]),
     ("podwire-nri", &["podwire-wire", "podwire-trace"]),
     ("podwire-cni", &["podwire-cni-lib"]),
     ("podwire-testkit", &["podwire-linux"]),

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Object, absent, child, each, nonzero, set, text};
+use crate::image::is_latest;
 use crate::quantity::Quantity;
 
 /// Defaults of a pod object.
@@ -51,7 +52,7 @@ fn spec(spec: &mut Object) {
 }
 
 fn container(container: &mut Object) {
-    let policy = if wants_latest(text(container, "image")) { "Always" } else { "IfNotPresent" };
+    let policy = if is_latest(text(container, "image")) { "Always" } else { "IfNotPresent" };
     set(container, "imagePullPolicy", policy);
     set(container, "terminationMessagePath", "/dev/termination-log");
     set(container, "terminationMessagePolicy", "File");
@@ -119,7 +120,7 @@ fn volume(volume: &mut Object) {
         absent(host, "type", "");
     }
     if let Some(Value::Object(image)) = volume.get_mut("image") {
-        let policy = if wants_latest(text(image, "reference")) { "Always" } else { "IfNotPresent" };
+        let policy = if is_latest(text(image, "reference")) { "Always" } else { "IfNotPresent" };
         set(image, "pullPolicy", policy);
     }
     if let Some(Value::Object(downward)) = volume.get_mut("downwardAPI") {
@@ -140,29 +141,6 @@ fn volume(volume: &mut Object) {
     {
         absent(child(template, "spec"), "volumeMode", "Filesystem");
     }
-}
-
-/// Whether an image has the tag `latest`, said or unsaid; a digest says enough, a broken reference nothing.
-fn wants_latest(image: &str) -> bool {
-    let (name, digest) = image.split_once('@').map_or((image, false), |(name, _)| (name, true));
-    let last = name.rsplit('/').next().unwrap_or(name);
-    let (path, tag) = match last.split_once(':') {
-        Some((_, tag)) => (&name[..name.len() - tag.len() - 1], Some(tag)),
-        None => (name, None),
-    };
-    let host = path.split_once('/').filter(|(first, _)| first.contains(['.', ':']) || *first == "localhost");
-    let repository = host.map_or(path, |(_, rest)| rest);
-    let word = |part: &str| {
-        let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-        let bytes = part.as_bytes();
-        edge(bytes.first())
-            && edge(bytes.last())
-            && bytes
-                .iter()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'_' | b'-'))
-    };
-    let well_formed = repository.split('/').all(word);
-    well_formed && tag.map_or(!digest, |t| t == "latest")
 }
 
 fn requests_from_limits(container: &mut Object) {

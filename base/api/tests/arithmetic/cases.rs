@@ -1,5 +1,6 @@
 //! The questions: written ones for the corners, generated ones for the rest.
 
+mod images;
 mod pods;
 mod quantities;
 mod selectors;
@@ -36,6 +37,7 @@ fn kinds() -> Vec<Kind> {
         selectors::nodes(),
         selectors::preferences(),
         tolerations::tolerations(),
+        images::images(),
     ]
 }
 

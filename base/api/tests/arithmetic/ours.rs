@@ -1,5 +1,6 @@
 //! Our answers, in the form in which the peer gives upstream's.
 
+use podwire_api::image::ImageReference;
 use podwire_api::pod_resources::PodResources;
 use podwire_api::quantity::Quantity;
 use podwire_api::resources::Resources;
@@ -35,6 +36,7 @@ pub(crate) fn answer(question: &Value) -> Value {
             let tolerations = question["tolerations"].as_array().unwrap();
             json!({"tolerated": toleration::tolerated(&question["taint"], tolerations)})
         }
+        "image" => image(text(&question["text"])),
         other => panic!("no such question: {other}"),
     }
 }
@@ -87,4 +89,16 @@ fn preferred(terms: &Value, node: &Value) -> Value {
         return json!({"refused": true});
     }
     json!({"score": preferences.score(text(&node["name"]), labels(&node["labels"]))})
+}
+
+fn image(text: &str) -> Value {
+    let Ok(reference) = ImageReference::parse(text) else { return json!({"refused": true}) };
+    let mut out =
+        json!({"text": reference.to_string(), "domain": reference.domain(), "path": reference.path()});
+    for (name, part) in [("tag", reference.tag()), ("digest", reference.digest())] {
+        if let Some(part) = part {
+            out[name] = json!(part);
+        }
+    }
+    out
 }

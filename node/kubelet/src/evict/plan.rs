@@ -5,6 +5,7 @@
 
 use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 
+use podwire_api::image::ImageReference;
 use podwire_wire::cri;
 
 use crate::status::Verdict;
@@ -209,15 +210,7 @@ pub(crate) fn unused(
 
 /// An image's name with what people leave out: the registry, `library`, the tag.
 fn full_name(name: &str) -> String {
-    let (first, rest) = name.split_once('/').unwrap_or(("", name));
-    let hosted = first.contains(['.', ':']) || first == "localhost";
-    let name = match (first, hosted) {
-        ("", _) => format!("docker.io/library/{rest}"),
-        (_, true) => name.to_owned(),
-        (_, false) => format!("docker.io/{name}"),
-    };
-    let last = name.rsplit('/').next().unwrap_or_default();
-    if last.contains([':', '@']) { name } else { format!("{name}:latest") }
+    ImageReference::parse(name).map_or_else(|_| name.to_owned(), |reference| reference.exact_name())
 }
 
 #[cfg(test)]

@@ -177,7 +177,7 @@ mod tests {
                 Error::Pull(PullError::TooManyRequests { what: "a".into(), reason: "no".into() }),
                 Code::ResourceExhausted,
             ),
-            (Error::InvalidReference { reference: "A".into(), reason: "case" }, Code::InvalidArgument),
+            (Error::InvalidReference { reference: "A".into(), reason: "case".into() }, Code::InvalidArgument),
         ];
         for (error, code) in cases {
             assert_eq!(refused(&error).code(), code, "{error}");
