@@ -295,8 +295,8 @@ async fn until_ready(client: &kube::Client, name: &str) -> Result<()> {
 }
 
 fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"))
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    podwire_api::condition::is_true(conditions, "Ready")
 }
 
 /// Tells systemd how the node stands, when systemd started it.

@@ -1,6 +1,7 @@
 //! Kubernetes objects as data: the kinds table, defaulting, validation, selectors, arithmetic, patches. Pure.
 
 pub mod apply;
+pub mod condition;
 pub mod convert;
 pub mod defaults;
 pub mod discovery;
@@ -8,6 +9,7 @@ pub mod fields;
 pub mod image;
 mod kinds;
 pub mod openapi;
+pub mod owner;
 pub mod patch;
 pub mod path;
 pub mod pod_resources;

@@ -5,12 +5,16 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Container, NodeSelectorRequirement, NodeSelectorTerm as TypedTerm, PodSpec, PreferredSchedulingTerm,
-    ResourceRequirements, Taint as TypedTaint, Toleration as TypedToleration,
+    Container, NodeCondition, NodeSelectorRequirement, NodeSelectorTerm as TypedTerm, PodCondition, PodSpec,
+    PreferredSchedulingTerm, ResourceRequirements, Taint as TypedTaint, Toleration as TypedToleration,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as TypedSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    LabelSelector as TypedSelector, OwnerReference as TypedReference,
+};
 
+use crate::condition::Condition;
+use crate::owner::OwnerReference;
 use crate::pod_resources::{InitContainer, PodResources, Requirements};
 use crate::quantity::Quantity;
 use crate::resources::Resources;
@@ -132,5 +136,98 @@ impl<'a> From<&'a TypedToleration> for Toleration<'a> {
             value: toleration.value.as_deref().unwrap_or_default(),
             effect: toleration.effect.as_deref().unwrap_or_default(),
         }
+    }
+}
+
+impl Condition for PodCondition {
+    fn kind(&self) -> &str {
+        &self.type_
+    }
+
+    fn status(&self) -> &str {
+        &self.status
+    }
+}
+
+impl Condition for NodeCondition {
+    fn kind(&self) -> &str {
+        &self.type_
+    }
+
+    fn status(&self) -> &str {
+        &self.status
+    }
+}
+
+impl OwnerReference for TypedReference {
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    fn is_controller(&self) -> bool {
+        self.controller == Some(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{Node, Pod};
+    use serde_json::json;
+
+    use super::*;
+    use crate::{condition, owner};
+
+    /// Each rule gives the same answer to an object and to the type it is read into.
+    #[test]
+    fn types_are_read_like_json() {
+        let object = json!({
+            "metadata": {"ownerReferences": [
+                {"apiVersion": "v1", "kind": "Node", "name": "a", "uid": "u1"},
+                {"apiVersion": "v1", "kind": "Node", "name": "b", "uid": "u2", "controller": true},
+            ]},
+            "spec": {
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}}],
+                "initContainers": [
+                    {"name": "i", "resources": {"requests": {"cpu": "3"}}},
+                    {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"memory": "1Gi"}}},
+                ],
+                "resources": {"limits": {"memory": "2Gi"}},
+                "overhead": {"cpu": "10m"},
+                "nodeSelector": {"disk": "ssd"},
+                "affinity": {"nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "n", "operator": "Gt", "values": ["4"]}],
+                         "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]},
+                    "preferredDuringSchedulingIgnoredDuringExecution": [
+                        {"weight": 7, "preference": {"matchExpressions": [{"key": "n", "operator": "Exists"}]}}],
+                }},
+                "tolerations": [{"key": "k", "operator": "Gt", "value": "1", "effect": "NoSchedule"}],
+            },
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        let pod: Pod = serde_json::from_value(object.clone()).unwrap();
+        let (json, typed) = (&object["spec"], pod.spec.as_ref().unwrap());
+        assert_eq!(PodResources::from(json), PodResources::from(typed));
+        assert_eq!(RequiredNodeAffinity::from(json), RequiredNodeAffinity::from(typed));
+        let preferred = &json["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
+        assert_eq!(NodePreferences::from(preferred), NodePreferences::from(typed));
+        let toleration = &typed.tolerations.as_ref().unwrap()[0];
+        assert_eq!(Toleration::from(&json["tolerations"][0]), Toleration::from(toleration));
+        let owners = pod.metadata.owner_references.as_ref().unwrap();
+        assert!(owner::is_controlled_by(owners, "u2") && owner::is_controlled_by(owner::of(&object), "u2"));
+        assert!(condition::is_true(pod.status.unwrap().conditions.as_ref().unwrap(), "Ready"));
+        let node: Node = serde_json::from_value(
+            json!({"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoExecute"}]},
+                "status": {"conditions": [{"type": "Ready", "status": "False"}]}}),
+        )
+        .unwrap();
+        let taint = &node.spec.as_ref().unwrap().taints.as_ref().unwrap()[0];
+        assert_eq!(Taint::from(taint), Taint { key: "k", value: "v", effect: "NoExecute" });
+        let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        assert!(!condition::is_true(conditions, "Ready"));
+        let selector =
+            json!({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "Exists"}]});
+        let read: TypedSelector = serde_json::from_value(selector.clone()).unwrap();
+        assert_eq!(LabelSelector::from_object(&selector), LabelSelector::try_from(&read));
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use podwire_api::owner;
 
 use crate::filter::{Plugin, Rejection};
 use crate::pod::{PodInfo, VolumeClaim};
@@ -38,13 +39,12 @@ impl Claims {
     /// Takes in a claim; says whether it changed for waiting pods, and its name.
     pub(crate) fn set(&mut self, claim: &PersistentVolumeClaim) -> bool {
         let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
-        let owners = claim.metadata.owner_references.iter().flatten();
-        let mut owners = owners.filter(|owner| owner.controller == Some(true));
+        let owner = owner::controller(claim.metadata.owner_references.iter().flatten());
         let new = Claim {
             volume: claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).unwrap_or_default(),
             lost: phase == Some("Lost"),
             deleting: claim.metadata.deletion_timestamp.is_some(),
-            owner: owners.next().map(|owner| owner.uid.clone()),
+            owner: owner.map(|owner| owner.uid.clone()),
         };
         self.all.insert(key(claim), new.clone()).is_none_or(|old| old != new)
     }

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
     WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as TypedSelector;
+use podwire_api::condition;
 use podwire_api::selector::{LabelSelector, NodePreferences, RequiredNodeAffinity, lookup};
 
 use crate::node::Labels;
@@ -197,7 +198,7 @@ fn volume_claims(spec: &PodSpec, pod: &str) -> Vec<VolumeClaim> {
 
 fn reported(pod: &Pod) -> Option<(String, String)> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let condition = conditions.iter().find(|one| one.type_ == "PodScheduled" && one.status == "False")?;
+    let condition = condition::find(conditions, "PodScheduled").filter(|one| one.status == "False")?;
     Some((condition.reason.clone().unwrap_or_default(), condition.message.clone().unwrap_or_default()))
 }
 

@@ -9,6 +9,7 @@ use k8s_openapi::{
     api::core::v1::{ContainerStatus, HostIP, Pod, PodCondition, PodIP, PodStatus},
     apimachinery::pkg::apis::meta::v1::Time,
 };
+use podwire_api::condition;
 
 use crate::{
     observed::{Observed, RunState},
@@ -245,7 +246,7 @@ fn condition(facts: &Facts<'_>, old: Option<&PodStatus>, name: &str, verdict: Ve
 
 /// The condition of this type in a status.
 pub fn find<'a>(status: &'a PodStatus, name: &str) -> Option<&'a PodCondition> {
-    status.conditions.as_deref().unwrap_or_default().iter().find(|c| c.type_ == name)
+    condition::find(status.conditions.iter().flatten(), name)
 }
 
 fn initialized(pod: &Pod, status: &PodStatus, phase: &str) -> Verdicted {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::age;
 use crate::time::human_age;
+use crate::{condition, owner};
 
 pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
@@ -134,7 +135,7 @@ pub(super) fn phase(object: &Value, _: Timestamp) -> Value {
 // Nodes.
 
 pub(super) fn node_status(object: &Value, _: Timestamp) -> Value {
-    let ready = list(&object["status"]["conditions"]).iter().find(|c| c["type"] == "Ready");
+    let ready = condition::find(condition::of(object), "Ready");
     let mut status = match ready {
         Some(condition) if condition["status"] == "True" => "Ready",
         Some(_) => "NotReady",
@@ -322,7 +323,7 @@ pub(super) fn ingress_ports(object: &Value, _: Timestamp) -> Value {
 // Workloads.
 
 fn has_condition(object: &Value, kind: &str) -> bool {
-    list(&object["status"]["conditions"]).iter().any(|c| c["type"] == kind && c["status"] == "True")
+    condition::is_true(condition::of(object), kind)
 }
 
 pub(super) fn job_status(object: &Value, _: Timestamp) -> Value {
@@ -373,7 +374,7 @@ pub(super) fn cron_last(object: &Value, now: Timestamp) -> Value {
 }
 
 pub(super) fn controller(object: &Value, _: Timestamp) -> Value {
-    let owner = list(&object["metadata"]["ownerReferences"]).iter().find(|o| o["controller"] == true);
+    let owner = owner::controller(owner::of(object));
     json!(owner.map_or_else(
         || "<none>".to_owned(),
         |o| {
@@ -499,7 +500,7 @@ pub(super) fn requested_duration(object: &Value, _: Timestamp) -> Value {
 }
 
 pub(super) fn signing_condition(object: &Value, _: Timestamp) -> Value {
-    let present = |kind: &str| list(&object["status"]["conditions"]).iter().any(|c| c["type"] == kind);
+    let present = |kind: &str| condition::find(condition::of(object), kind).is_some();
     let mut state: Vec<&str> = if present("Denied") {
         vec!["Denied"]
     } else if present("Approved") {

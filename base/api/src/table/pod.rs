@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::age;
 use super::cells::{list, or_none, text};
+use crate::condition;
 
 /// Cells of a pod, wide columns included.
 pub(crate) fn row(pod: &Value, now: Timestamp) -> Vec<Value> {
@@ -42,7 +43,8 @@ impl<'a> Summary<'a> {
         out.total += list(&pod["spec"]["initContainers"]).iter().filter(|c| is_sidecar(c)).count();
         let (phase, given) = (text(&status["phase"]), text(&status["reason"]));
         out.reason = if given.is_empty() { phase } else { given }.to_owned();
-        if conditions(pod).any(|c| c["type"] == "PodScheduled" && c["reason"] == "SchedulingGated") {
+        let scheduled = condition::find(condition::of(pod), "PodScheduled");
+        if scheduled.is_some_and(|c| c["reason"] == "SchedulingGated") {
             out.reason = "SchedulingGated".to_owned();
         }
         let (initializing, sidecars) = out.init_containers(pod);
@@ -151,12 +153,8 @@ fn terminated(state: &Value) -> String {
     }
 }
 
-fn conditions(pod: &Value) -> impl Iterator<Item = &Value> {
-    list(&pod["status"]["conditions"]).iter()
-}
-
 fn condition_is_true(pod: &Value, kind: &str) -> bool {
-    conditions(pod).any(|c| c["type"] == kind && c["status"] == "True")
+    condition::is_true(condition::of(pod), kind)
 }
 
 fn readiness_gates(pod: &Value) -> String {

@@ -1,6 +1,7 @@
 //! The questions: written ones for the corners, generated ones for the rest.
 
 mod images;
+mod objects;
 mod pods;
 mod quantities;
 mod selectors;
@@ -38,6 +39,8 @@ fn kinds() -> Vec<Kind> {
         selectors::preferences(),
         tolerations::tolerations(),
         images::images(),
+        objects::owners(),
+        objects::conditions(),
     ]
 }
 

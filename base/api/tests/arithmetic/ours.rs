@@ -1,11 +1,12 @@
 //! Our answers, in the form in which the peer gives upstream's.
 
 use podwire_api::image::ImageReference;
+use podwire_api::owner::OwnerReference;
 use podwire_api::pod_resources::PodResources;
 use podwire_api::quantity::Quantity;
 use podwire_api::resources::Resources;
 use podwire_api::selector::{LabelSelector, NodePreferences, RequiredNodeAffinity};
-use podwire_api::toleration;
+use podwire_api::{condition, owner, toleration};
 use serde_json::{Value, json};
 
 fn text(value: &Value) -> &str {
@@ -37,6 +38,14 @@ pub(crate) fn answer(question: &Value) -> Value {
             json!({"tolerated": toleration::tolerated(&question["taint"], tolerations)})
         }
         "image" => image(text(&question["text"])),
+        "owner" => owners(&question["object"]["ownerReferences"], text(&question["owner"]["uid"])),
+        "condition" => {
+            let mut all = question["conditions"].as_array().unwrap().clone();
+            let new = &question["condition"];
+            let before = condition::is_true(&all, text(&new["type"]));
+            let changed = condition::set(&mut all, new.clone());
+            json!({"before": before, "changed": changed, "conditions": all})
+        }
         other => panic!("no such question: {other}"),
     }
 }
@@ -99,6 +108,15 @@ fn image(text: &str) -> Value {
         if let Some(part) = part {
             out[name] = json!(part);
         }
+    }
+    out
+}
+
+fn owners(references: &Value, uid: &str) -> Value {
+    let references = || references.as_array().into_iter().flatten();
+    let mut out = json!({"controlled": owner::is_controlled_by(references(), uid)});
+    if let Some(controller) = owner::controller(references()) {
+        out["controller"] = json!(controller.uid());
     }
     out
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
+use podwire_api::condition;
 
 /// A node as last seen.
 #[derive(Debug, Clone)]
@@ -57,8 +58,8 @@ impl NodeView {
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
         let conditions = || conditions.into_iter().flatten();
         self.conditions = conditions().map(|one| (one.type_.clone(), one.status.clone())).collect();
-        let heartbeat = conditions()
-            .find(|one| one.type_ == "Ready" && one.status != "Unknown")
+        let heartbeat = condition::find(conditions(), "Ready")
+            .filter(|one| one.status != "Unknown")
             .and_then(|one| one.last_heartbeat_time.as_ref())
             .map(|time| time.0);
         if heartbeat.is_some() && heartbeat != self.heartbeat {
@@ -137,8 +138,7 @@ impl PodView {
             node: spec.and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
             deleting: pod.metadata.deletion_timestamp.is_some(),
             terminal: phase == "Succeeded" || phase == "Failed",
-            ready: conditions
-                .is_some_and(|list| list.iter().any(|one| one.type_ == "Ready" && one.status == "True")),
+            ready: condition::is_true(conditions.into_iter().flatten(), "Ready"),
             created: pod.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             tolerations: spec.and_then(|spec| spec.tolerations.clone()).unwrap_or_default(),
         })

@@ -3,6 +3,7 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use http::Method;
+use podwire_api::condition::{self, Condition as _};
 use podwire_api::quantity::Quantity;
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
@@ -38,7 +39,7 @@ impl Reporter {
         let mut ready_since: Option<bool> = None;
         loop {
             let status = self.status(&last).await;
-            let ready = status["conditions"][3]["status"] == "True";
+            let ready = condition::is_true(listed(&status), "Ready");
             if comparable(&status) != comparable(&last) || sent.elapsed() >= HEARTBEAT {
                 let path = format!("/api/v1/nodes/{}/status", self.node.config.node_name);
                 match self.node.api.patch_strategic(&path, &json!({"status": status})).await {
@@ -142,12 +143,10 @@ impl Reporter {
         ];
         let conditions: Vec<Value> = conditions
             .into_iter()
-            .enumerate()
-            .map(|(at, mut condition)| {
-                let before = &last["conditions"][at];
-                let same = before["status"] == condition["status"];
-                condition["lastTransitionTime"] =
-                    if same { before["lastTransitionTime"].clone() } else { json!(now) };
+            .map(|mut condition| {
+                let before = condition::find(listed(last), condition.kind());
+                condition["lastTransitionTime"] = json!(now);
+                condition::keep_transition_time(before, &mut condition);
                 condition["lastHeartbeatTime"] = json!(now);
                 condition
             })
@@ -230,6 +229,10 @@ impl Reporter {
             "architecture": architecture(),
         })
     }
+}
+
+fn listed(status: &Value) -> impl Iterator<Item = &Value> {
+    status["conditions"].as_array().into_iter().flatten()
 }
 
 fn condition(kind: &str, on: bool, reason: &str, message: &str) -> Value {

@@ -68,5 +68,5 @@ fn image(dice: &mut Dice) -> Value {
 pub(super) fn images() -> Kind {
     let written = WRITTEN.iter().map(|text| (*text).to_owned()).chain(long());
     let written = written.map(|text| json!({"ask": "image", "text": text}));
-    Kind { written: written.collect(), make: image, all: 320, recorded: 85 }
+    Kind { written: written.collect(), make: image, all: 320, recorded: 75 }
 }

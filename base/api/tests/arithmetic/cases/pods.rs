@@ -102,5 +102,5 @@ pub(super) fn pods() -> Kind {
         ]}),
     ];
     let written = written.map(|spec| json!({"ask": "pod", "pod": {"spec": spec}}));
-    Kind { written: written.to_vec(), make: pod, all: 520, recorded: 40 }
+    Kind { written: written.to_vec(), make: pod, all: 520, recorded: 20 }
 }

@@ -85,7 +85,7 @@ pub(super) fn texts() -> Kind {
     ];
     let set = json!({"app": "web", "n": "5"});
     let written = texts.map(|text| json!({"ask": "text selector", "text": text, "labels": set}));
-    Kind { written: written.to_vec(), make: text, all: 360, recorded: 40 }
+    Kind { written: written.to_vec(), make: text, all: 360, recorded: 30 }
 }
 
 fn expression(dice: &mut Dice, operators: &[&str]) -> Value {
@@ -137,7 +137,7 @@ pub(super) fn objects() -> Kind {
         one("missing", "NotIn", json!(["web"])),
     ];
     let ask = |selector| json!({"ask": "label selector", "selector": selector, "labels": {"app": "web"}});
-    Kind { written: selectors.map(ask).to_vec(), make: object, all: 300, recorded: 30 }
+    Kind { written: selectors.map(ask).to_vec(), make: object, all: 300, recorded: 20 }
 }
 
 fn node_object(dice: &mut Dice) -> Value {
@@ -206,7 +206,7 @@ pub(super) fn nodes() -> Kind {
         field("metadata.namespace", "NotIn", json!(["n2"])),
         field("metadata.namespace", "In", json!([""])),
     ];
-    Kind { written, make: node, all: 360, recorded: 40 }
+    Kind { written, make: node, all: 360, recorded: 30 }
 }
 
 fn preference(dice: &mut Dice) -> Value {
@@ -216,5 +216,5 @@ fn preference(dice: &mut Dice) -> Value {
 }
 
 pub(super) fn preferences() -> Kind {
-    Kind { written: Vec::new(), make: preference, all: 120, recorded: 15 }
+    Kind { written: Vec::new(), make: preference, all: 120, recorded: 8 }
 }

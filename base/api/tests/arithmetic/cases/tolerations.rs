@@ -38,5 +38,5 @@ pub(super) fn tolerations() -> Kind {
         json!([{"key": "k", "operator": "Gt", "value": "v"}]),
     ];
     let written = written.map(|list| json!({"ask": "toleration", "tolerations": list, "taint": taint}));
-    Kind { written: written.to_vec(), make: toleration, all: 320, recorded: 30 }
+    Kind { written: written.to_vec(), make: toleration, all: 320, recorded: 16 }
 }
