@@ -1,11 +1,12 @@
 //! What a pod asks of its node and is held to: the sums over its containers, and the class that follows from them.
 //!
 //! The rules: <https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers>,
-//! <https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/>. What a resize has reached, which the status tells, is
-//! not looked at.
+//! <https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/>,
+//! <https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/>.
 
 use serde_json::Value;
 
+use crate::condition;
 use crate::quantity::Quantity;
 use crate::resources::Resources;
 
@@ -68,20 +69,69 @@ pub struct PodResources {
     pub overhead: Resources,
 }
 
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
 /// Reads a pod's spec.
 impl From<&Value> for PodResources {
     fn from(spec: &Value) -> PodResources {
-        let list = |name: &str| spec[name].as_array().map(Vec::as_slice).unwrap_or_default();
         let init = |one: &Value| InitContainer {
             sidecar: one["restartPolicy"] == "Always",
             resources: (&one["resources"]).into(),
         };
         PodResources {
-            containers: list("containers").iter().map(|one| (&one["resources"]).into()).collect(),
-            init: list("initContainers").iter().map(init).collect(),
+            containers: list(&spec["containers"]).iter().map(|one| (&one["resources"]).into()).collect(),
+            init: list(&spec["initContainers"]).iter().map(init).collect(),
             pod: spec["resources"].is_object().then(|| (&spec["resources"]).into()),
             overhead: (&spec["overhead"]).into(),
         }
+    }
+}
+
+/// What a node says of one container, or of the pod as a whole, while it is resized.
+pub(crate) struct Reached {
+    /// What is in force.
+    pub(crate) actual: Resources,
+    /// What the node has agreed to.
+    pub(crate) allocated: Resources,
+}
+
+impl Reached {
+    /// Reads the status of a container or of a pod; `None` if it does not say what is in force.
+    fn of(status: &Value) -> Option<Reached> {
+        status["resources"].is_object().then(|| Reached {
+            actual: (&status["resources"]["requests"]).into(),
+            allocated: (&status["allocatedResources"]).into(),
+        })
+    }
+
+    /// What has to be reckoned with: the most of what is asked for, agreed to and in force. What is asked for does not
+    /// count once the node has said that it cannot be had.
+    fn with(&self, asked: &Resources, resize: Resize) -> Resources {
+        let mut most = match resize {
+            Resize::Possible => asked.clone(),
+            Resize::Infeasible => Resources::NONE,
+        };
+        most.raise_to(&self.actual);
+        most.raise_to(&self.allocated);
+        most
+    }
+}
+
+/// Whether a resize may still come about.
+#[derive(Clone, Copy)]
+pub(crate) enum Resize {
+    /// It may, or there is none.
+    Possible,
+    /// The node has said that it never will.
+    Infeasible,
+}
+
+impl Resize {
+    /// By the reason of the pod's `PodResizePending` condition.
+    pub(crate) fn pending_for(reason: Option<&str>) -> Resize {
+        if reason == Some("Infeasible") { Resize::Infeasible } else { Resize::Possible }
     }
 }
 
@@ -96,6 +146,50 @@ fn of_pod(name: &str) -> bool {
 }
 
 impl PodResources {
+    /// Reads a pod with its status: its requests are what its node has to reckon with while it is resized.
+    pub fn in_effect(pod: &Value) -> PodResources {
+        let (spec, status) = (&pod["spec"], &pod["status"]);
+        let statuses =
+            || list(&status["containerStatuses"]).iter().chain(list(&status["initContainerStatuses"]));
+        let reached = |one: &Value| Reached::of(statuses().find(|status| status["name"] == one["name"])?);
+        let pending = condition::find(condition::of(pod), "PodResizePending");
+        let mut out = PodResources::from(spec);
+        out.reach(
+            Resize::pending_for(pending.and_then(|one| one["reason"].as_str())),
+            list(&spec["containers"]).iter().map(reached),
+            list(&spec["initContainers"]).iter().map(reached),
+            Reached::of(status),
+        );
+        out
+    }
+
+    /// Replaces what was asked for by what has to be reckoned with, given what is known of each container, init container
+    /// and the pod as a whole.
+    pub(crate) fn reach(
+        &mut self,
+        resize: Resize,
+        containers: impl Iterator<Item = Option<Reached>>,
+        init: impl Iterator<Item = Option<Reached>>,
+        pod: Option<Reached>,
+    ) {
+        let raise = |own: &mut Requirements, reached: Option<Reached>| {
+            if let Some(reached) = reached {
+                own.requests = reached.with(&own.requests, resize);
+            }
+        };
+        self.containers.iter_mut().zip(containers).for_each(|(own, reached)| raise(own, reached));
+        let init = self.init.iter_mut().zip(init);
+        init.filter(|(own, _)| own.sidecar).for_each(|(own, reached)| raise(&mut own.resources, reached));
+        if let (Some(own), Some(reached)) = (&mut self.pod, pod) {
+            let effective = reached.with(&own.requests, resize);
+            // Only what the spec names, even if it comes to nothing.
+            let named: Vec<String> = own.requests.iter().map(|(name, _)| name.to_owned()).collect();
+            for name in named {
+                own.requests.set(&name, effective.get(&name).copied().unwrap_or(Quantity::ZERO));
+            }
+        }
+    }
+
     /// What the pod asks of its node.
     pub fn requests(&self) -> Resources {
         self.requests_assuming(&Resources::NONE)

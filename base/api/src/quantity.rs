@@ -314,7 +314,8 @@ impl fmt::Display for Quantity {
         }
         let whole =
             power(u64::try_from(exponent).unwrap_or(u64::MAX)).and_then(|power| value.checked_mul(power));
-        if let Some(mut value) = whole.filter(|value| self.format == Format::BinarySi && value.abs() >= 1024)
+        if let Some(mut value) =
+            whole.filter(|value| self.format == Format::BinarySi && value.unsigned_abs() >= 1024)
         {
             let mut suffix = "";
             for (name, _) in BINARY {

@@ -5,17 +5,18 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Container, NodeCondition, NodeSelectorRequirement, NodeSelectorTerm as TypedTerm, PodCondition, PodSpec,
-    PreferredSchedulingTerm, ResourceRequirements, Taint as TypedTaint, Toleration as TypedToleration,
+    Container, NodeCondition, NodeSelectorRequirement, NodeSelectorTerm as TypedTerm, Pod, PodCondition,
+    PodSpec, PreferredSchedulingTerm, ResourceRequirements, Taint as TypedTaint,
+    Toleration as TypedToleration,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     LabelSelector as TypedSelector, OwnerReference as TypedReference,
 };
 
-use crate::condition::Condition;
+use crate::condition::{self, Condition};
 use crate::owner::OwnerReference;
-use crate::pod_resources::{InitContainer, PodResources, Requirements};
+use crate::pod_resources::{InitContainer, PodResources, Reached, Requirements, Resize};
 use crate::quantity::Quantity;
 use crate::resources::Resources;
 use crate::selector::{
@@ -70,6 +71,36 @@ impl From<&PodSpec> for PodResources {
             pod: spec.resources.as_ref().map(Requirements::from),
             overhead: spec.overhead.as_ref().into(),
         }
+    }
+}
+
+/// With what its status says of a resize.
+impl From<&Pod> for PodResources {
+    fn from(pod: &Pod) -> PodResources {
+        let mut out = pod.spec.as_ref().map(PodResources::from).unwrap_or_default();
+        let (Some(spec), Some(status)) = (&pod.spec, &pod.status) else { return out };
+        let reached = |actual: Option<&ResourceRequirements>, allocated: Option<&_>| {
+            actual.map(|actual| Reached {
+                actual: actual.requests.as_ref().into(),
+                allocated: allocated.into(),
+            })
+        };
+        let statuses = || {
+            let init = status.init_container_statuses.iter().flatten();
+            status.container_statuses.iter().flatten().chain(init)
+        };
+        let of = |container: &Container| {
+            let found = statuses().find(|one| one.name == container.name)?;
+            reached(found.resources.as_ref(), found.allocated_resources.as_ref())
+        };
+        let pending = condition::find(status.conditions.iter().flatten(), "PodResizePending");
+        out.reach(
+            Resize::pending_for(pending.and_then(|one| one.reason.as_deref())),
+            spec.containers.iter().map(of),
+            spec.init_containers.iter().flatten().map(of),
+            reached(status.resources.as_ref(), status.allocated_resources.as_ref()),
+        );
+        out
     }
 }
 
@@ -171,11 +202,11 @@ impl OwnerReference for TypedReference {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::{Node, Pod};
+    use k8s_openapi::api::core::v1::Node;
     use serde_json::json;
 
     use super::*;
-    use crate::{condition, owner};
+    use crate::owner;
 
     /// Each rule gives the same answer to an object and to the type it is read into.
     #[test]
@@ -203,11 +234,17 @@ mod tests {
                 }},
                 "tolerations": [{"key": "k", "operator": "Gt", "value": "1", "effect": "NoSchedule"}],
             },
-            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+            "status": {
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                    "resources": {"requests": {"cpu": "5"}}, "allocatedResources": {"cpu": "4"}}],
+            },
         });
         let pod: Pod = serde_json::from_value(object.clone()).unwrap();
         let (json, typed) = (&object["spec"], pod.spec.as_ref().unwrap());
         assert_eq!(PodResources::from(json), PodResources::from(typed));
+        assert_eq!(PodResources::in_effect(&object), PodResources::from(&pod));
+        assert_eq!(PodResources::from(&pod).requests().milli_value("cpu"), 5010);
         assert_eq!(RequiredNodeAffinity::from(json), RequiredNodeAffinity::from(typed));
         let preferred = &json["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
         assert_eq!(NodePreferences::from(preferred), NodePreferences::from(typed));

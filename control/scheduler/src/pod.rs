@@ -121,7 +121,7 @@ impl PodInfo {
     pub(crate) fn new(pod: &Pod) -> Option<Self> {
         let spec = pod.spec.as_ref()?;
         let meta = &pod.metadata;
-        let requests = pod_requests(spec);
+        let requests = pod_requests(pod);
         let labels = meta.labels.clone().unwrap_or_default();
         let status = pod.status.as_ref();
         let affinity = spec.affinity.as_ref();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::api::core::v1::Pod;
 use podwire_api::pod_resources::PodResources;
 use podwire_api::quantity::Quantity;
 use podwire_api::resources::Resources as ResourceList;
@@ -82,9 +82,9 @@ pub(crate) struct PodRequests {
     pub(crate) nonzero: Resources,
 }
 
-/// Sums up a pod.
-pub(crate) fn pod_requests(spec: &PodSpec) -> PodRequests {
-    let pod = PodResources::from(spec);
+/// Sums up a pod; while it is resized, the most of what it has and is to have.
+pub(crate) fn pod_requests(pod: &Pod) -> PodRequests {
+    let pod = PodResources::from(pod);
     let exact = pod.requests();
     let nonzero = if pod.has_requests_of_pod() {
         // Then something is assumed only of what is asked for nowhere.
@@ -103,7 +103,7 @@ mod tests {
     use serde_json::json;
 
     fn requests(spec: serde_json::Value) -> PodRequests {
-        pod_requests(&serde_json::from_value(spec).unwrap())
+        pod_requests(&serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap())
     }
 
     #[test]
@@ -113,6 +113,22 @@ mod tests {
         );
         assert_eq!((found.exact.milli_cpu, found.exact.memory), (0, 0));
         assert_eq!((found.nonzero.milli_cpu, found.nonzero.memory), (100, 400 << 20));
+    }
+
+    #[test]
+    fn a_pod_that_is_being_shrunk_counts_with_what_it_still_has() {
+        let pod = |reason: &str, asked: &str| {
+            let status = json!({"name": "a", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                "resources": {"requests": {"cpu": "2"}}, "allocatedResources": {"cpu": "2"}});
+            let pending = json!({"type": "PodResizePending", "status": "True", "reason": reason});
+            let container = json!({"name": "a", "resources": {"requests": {"cpu": asked}}});
+            let object = json!({"metadata": {}, "spec": {"containers": [container]},
+                "status": {"containerStatuses": [status], "conditions": [pending]}});
+            pod_requests(&serde_json::from_value(object).unwrap()).exact.milli_cpu
+        };
+        assert_eq!(pod("Deferred", "1"), 2000);
+        assert_eq!(pod("Deferred", "3"), 3000);
+        assert_eq!(pod("Infeasible", "3"), 2000, "what will never be had");
     }
 
     #[test]

@@ -91,7 +91,10 @@ func pod(pod *core.Pod) answer {
 		"requests": list(resources.PodRequests(pod.DeepCopy(), resources.PodResourcesOptions{})),
 		"limits":   list(resources.PodLimits(pod.DeepCopy(), resources.PodResourcesOptions{})),
 		"nonzero":  list(resources.PodRequests(pod.DeepCopy(), resources.PodResourcesOptions{NonMissingContainerRequests: assumed})),
-		"qos":      string(qos.ComputePodQOS(pod)),
+		"effective": list(resources.PodRequests(pod.DeepCopy(), resources.PodResourcesOptions{
+			UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true,
+		})),
+		"qos": string(qos.ComputePodQOS(pod)),
 	}
 }
 

@@ -18,7 +18,7 @@ pub(crate) fn answer(question: &Value) -> Value {
     match text(&question["ask"]) {
         "quantity" => quantity(text(&question["text"])),
         "sum" => sum(text(&question["text"]), text(&question["right"])),
-        "pod" => pod(&question["pod"]["spec"]),
+        "pod" => pod(&question["pod"]),
         "text selector" => match LabelSelector::parse(text(&question["text"])) {
             Ok(selector) => json!({"matches": selector.matches_with(labels(&question["labels"]))}),
             Err(error) => json!({"error": error.to_string()}),
@@ -76,13 +76,14 @@ fn list(resources: &Resources) -> Value {
     resources.iter().map(|(name, amount)| (name.to_owned(), json!(amount.to_string()))).collect()
 }
 
-fn pod(spec: &Value) -> Value {
-    let pod = PodResources::from(spec);
+fn pod(object: &Value) -> Value {
+    let pod = PodResources::from(&object["spec"]);
     let assumed = Resources::from(&json!({"cpu": "100m", "memory": "200Mi"}));
     json!({
         "requests": list(&pod.requests()),
         "limits": list(&pod.limits()),
         "nonzero": list(&pod.requests_assuming(&assumed)),
+        "effective": list(&PodResources::in_effect(object).requests()),
         "qos": pod.qos().as_str(),
     })
 }

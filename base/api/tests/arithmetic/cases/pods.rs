@@ -75,7 +75,42 @@ fn pod(dice: &mut Dice) -> Value {
     if dice.one_in(3) {
         spec["resources"] = requirements(dice);
     }
-    json!({"ask": "pod", "pod": {"spec": spec}})
+    let mut pod = json!({"spec": spec});
+    if dice.one_in(2) {
+        pod["status"] = status(dice, &pod["spec"]);
+    }
+    json!({"ask": "pod", "pod": pod})
+}
+
+/// What a node says while a pod is resized.
+fn status(dice: &mut Dice, spec: &Value) -> Value {
+    let mut reached = |containers: &Value| {
+        let mut out = Vec::new();
+        for container in containers.as_array().unwrap() {
+            let mut one = json!({"name": container["name"]});
+            if !dice.one_in(4) {
+                one["resources"] = requirements(dice);
+            }
+            if !dice.one_in(3) {
+                one["allocatedResources"] = list(dice, 4);
+            }
+            if !dice.one_in(6) {
+                out.push(one);
+            }
+        }
+        out
+    };
+    let (containers, init) = (reached(&spec["containers"]), reached(&spec["initContainers"]));
+    let mut out = json!({"containerStatuses": containers, "initContainerStatuses": init});
+    if dice.one_in(2) {
+        let reason = dice.pick(&["Infeasible", "Deferred"]);
+        out["conditions"] = json!([{"type": "PodResizePending", "status": "True", "reason": reason}]);
+    }
+    if dice.one_in(2) {
+        out["resources"] = requirements(dice);
+        out["allocatedResources"] = list(dice, 4);
+    }
+    out
 }
 
 pub(super) fn pods() -> Kind {
