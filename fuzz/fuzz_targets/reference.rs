@@ -49,7 +49,7 @@ fuzz_target!(init: {
         assert!(!piece.is_empty() && piece != "." && piece != "..", "{piece:?} leaves the folder it names");
         assert!(piece.bytes().all(|byte| byte.is_ascii_graphic()), "{piece:?} is not a name");
     }
-    assert!(reference.repository().len() <= 255);
+    assert!(reference.domain().len() <= 255 && reference.path().len() <= 255);
     let url = format!("https://{}/v2/{}/manifests/{}", reference.domain(), reference.path(), reference.target());
     let uri: http::Uri = url.parse().expect("a reference makes a URL");
     assert_eq!(uri.authority().map(|authority| authority.as_str()), Some(reference.domain()), "of its own registry");

@@ -1,12 +1,16 @@
 //! Image references as this crate uses them: Kubernetes' own, with a digest that the store can have.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 use podwire_api::image::ImageReference;
 
 use crate::digest::Digest;
 use crate::error::Error;
+
+/// Of a host with its port.
+const LONGEST_HOST: usize = 255;
 
 /// A normalised image reference.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -71,8 +75,8 @@ impl FromStr for Reference {
         let invalid =
             |reason| Error::InvalidReference { reference: text.chars().take(300).collect(), reason };
         let name = ImageReference::parse(text).map_err(|error| invalid(error.to_string()))?;
-        if !has_real_port(name.domain()) {
-            return Err(invalid("registry host has no such port".to_owned()));
+        if !can_be_reached(name.domain()) {
+            return Err(invalid("there is no such registry host or port".to_owned()));
         }
         let unsupported = |_| invalid("digest is not sha256:<64 hex digits>".to_owned());
         let digest = name.digest().map(str::parse::<Digest>).transpose().map_err(unsupported)?;
@@ -80,9 +84,13 @@ impl FromStr for Reference {
     }
 }
 
-/// The grammar takes any number for a port.
-fn has_real_port(domain: &str) -> bool {
-    domain.ends_with(']') || domain.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok())
+/// The grammar takes a host of any length, any digits in brackets for an address and any number for a port.
+fn can_be_reached(domain: &str) -> bool {
+    let (host_fits, port) = match domain.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, rest)) => (address.parse::<Ipv6Addr>().is_ok(), rest.strip_prefix(':')),
+        None => (true, domain.split_once(':').map(|(_, port)| port)),
+    };
+    domain.len() <= LONGEST_HOST && host_fits && port.is_none_or(|port| port.parse::<u16>().is_ok())
 }
 
 #[cfg(test)]
@@ -105,7 +113,10 @@ mod tests {
     fn what_the_store_cannot_have_is_refused_with_the_reason() {
         for (bad, reason) in [
             ("Nginx".to_owned(), "lower case"),
-            ("q.io:99999/a".to_owned(), "no such port"),
+            ("q.io:99999/a".to_owned(), "host or port"),
+            ("[::1]:99999/a".to_owned(), "host or port"),
+            ("[1:2]/a".to_owned(), "host or port"),
+            (format!("{}.io/a", "q".repeat(300)), "host or port"),
             (format!("nginx@sha512:{0}{0}", &D["sha256:".len()..]), "sha256:<64 hex digits>"),
         ] {
             let error = bad.parse::<Reference>().unwrap_err();
