@@ -4,6 +4,7 @@
 //! committed so that no `protoc` is needed to build; a test regenerates and compares.
 
 pub mod accept;
+pub mod ids;
 pub mod unix;
 
 /// The Container Runtime Interface, v1.

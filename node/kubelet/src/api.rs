@@ -179,7 +179,7 @@ impl Api {
         let path = format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name);
         let options = serde_json::json!({
             "kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0,
-            "preconditions": {"uid": pod.uid},
+            "preconditions": {"uid": pod.uid.as_str()},
         });
         self.call_for(pod, Method::DELETE, &path, JSON, options.to_string().into_bytes()).await
     }

@@ -71,7 +71,7 @@ pub(crate) async fn config(
     if let Some(target) = &input.target {
         let options = security.namespace_options.get_or_insert_default();
         options.pid = cri::NamespaceMode::Target as i32;
-        options.target_id.clone_from(target);
+        options.target_id = target.to_string();
     }
     let mut mounts = made_mounts(node, input, &env, ips).await?;
     for mount in &mut mounts {

@@ -20,6 +20,8 @@ use podwire_linux::cgroup;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+use podwire_wire::ids::PodUid;
+
 use crate::{
     inbox::Signal,
     labels,
@@ -45,7 +47,7 @@ struct Watcher {
     /// When memory and disk were last short.
     seen: [Option<Instant>; 2],
     /// Who was told to go last, and when.
-    going: Option<(String, Instant)>,
+    going: Option<(PodUid, Instant)>,
     /// Where images lie, once the runtime has said so.
     images: Option<PathBuf>,
 }
@@ -87,7 +89,7 @@ impl Watcher {
         let Some(short) = short.first().copied() else { return };
         let candidates = candidates(&self.node, short, self.images_apart()).await;
         if let Some((uid, verdict)) = plan::choose(short, candidates) {
-            tracing::warn!(uid, message = verdict.message, "evicting a pod");
+            tracing::warn!(%uid, message = verdict.message, "evicting a pod");
             self.node.inboxes.signal(&uid, Signal::Evict(verdict, GRACE));
             self.going = Some((uid, Instant::now()));
         }
@@ -172,7 +174,7 @@ fn may_end(known: &Known) -> bool {
 
 /// A pod's part of the disk.
 struct Share {
-    uid: String,
+    uid: PodUid,
     priority: i32,
     request: u64,
     folders: Vec<PathBuf>,
@@ -208,7 +210,7 @@ async fn candidates(node: &Arc<Node>, short: Shortage, images_apart: bool) -> Ve
 
 fn shares(node: &Node, folders: bool, inodes: bool) -> Vec<Share> {
     let pods = node.pods.lock().expect("no holder panics");
-    let share = |(uid, known): (&String, &Known)| {
+    let share = |(uid, known): (&PodUid, &Known)| {
         let pod = &known.pod;
         let request = if inodes { 0 } else { resources::pod_requests(pod).value("ephemeral-storage") };
         let request = u64::try_from(request).unwrap_or_default();
@@ -232,8 +234,8 @@ fn empty_dir(node: &Node, uid: &str, volume: &str) -> PathBuf {
 }
 
 /// What the containers of each pod have written to their own file systems.
-async fn layers_of(node: &Node) -> BTreeMap<String, Usage> {
-    let mut all: BTreeMap<String, Usage> = BTreeMap::new();
+async fn layers_of(node: &Node) -> BTreeMap<PodUid, Usage> {
+    let mut all: BTreeMap<PodUid, Usage> = BTreeMap::new();
     let stats = match node.runtime.container_stats().await {
         Ok(stats) => stats,
         Err(error) => {
@@ -249,7 +251,7 @@ async fn layers_of(node: &Node) -> BTreeMap<String, Usage> {
             |field: Option<podwire_wire::cri::UInt64Value>| field.map(|v| v.value).unwrap_or_default();
         let usage =
             Usage { bytes: value(layer.used_bytes), inodes: value(layer.inodes_used), incomplete: false };
-        let held = all.entry(uid.clone()).or_default();
+        let held = all.entry(uid.as_str().into()).or_default();
         *held = held.and(usage);
     }
     all
@@ -262,7 +264,7 @@ async fn memory_candidates(node: &Arc<Node>) -> Vec<Candidate> {
             let pods = node.pods.lock().expect("no holder panics");
             pods.iter().filter(|(_, known)| may_end(known)).map(|(u, k)| (u.clone(), k.pod.clone())).collect()
         };
-        let candidate = |(uid, pod): (String, Arc<k8s_openapi::api::core::v1::Pod>)| {
+        let candidate = |(uid, pod): (PodUid, Arc<k8s_openapi::api::core::v1::Pod>)| {
             let path = paths::pod_cgroup(&node.config.cgroup_root, resources::qos(&pod), &uid);
             let usage =
                 cgroup::group(&path).map(|group| group.stats().memory.working_set).unwrap_or_default();
@@ -281,7 +283,7 @@ async fn memory_candidates(node: &Arc<Node>) -> Vec<Candidate> {
 
 /// A volume with a limit.
 struct Limited {
-    uid: String,
+    uid: PodUid,
     volume: String,
     path: PathBuf,
     limit: u64,
@@ -300,7 +302,7 @@ async fn over_their_limits(node: &Arc<Node>) {
     });
     for Limited { uid, volume, text, .. } in over.await.unwrap_or_default() {
         let message = format!("Usage of EmptyDir volume \"{volume}\" exceeds the limit \"{text}\". ");
-        tracing::warn!(uid, message, "evicting a pod");
+        tracing::warn!(%uid, message, "evicting a pod");
         node.inboxes.signal(&uid, Signal::Evict(Verdict::new("Evicted", message), GRACE));
     }
 }

@@ -22,6 +22,8 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use podwire_wire::ids::PodUid;
+
 use crate::{api::ApiError, node::Node, spec};
 
 const RELIST: Duration = Duration::from_secs(20);
@@ -51,7 +53,7 @@ pub(crate) enum FileError {
 }
 
 /// The pods that the folder wants, by uid.
-pub(crate) type Wanted = Arc<BTreeMap<String, Arc<Pod>>>;
+pub(crate) type Wanted = Arc<BTreeMap<PodUid, Arc<Pod>>>;
 
 /// Reads the folder until `shutdown` and publishes what it wants.
 pub(crate) async fn run(
@@ -106,7 +108,7 @@ fn notices(folder: &Path) -> Option<inotify::EventStream<[u8; 4096]>> {
     }
 }
 
-fn read_folder(folder: &Path, node_name: &str) -> BTreeMap<String, Arc<Pod>> {
+fn read_folder(folder: &Path, node_name: &str) -> BTreeMap<PodUid, Arc<Pod>> {
     let mut found = BTreeMap::new();
     // Ignored: a folder that is not there holds no pods.
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -117,7 +119,7 @@ fn read_folder(folder: &Path, node_name: &str) -> BTreeMap<String, Arc<Pod>> {
         }
         match read_file(&path, node_name) {
             Ok(pod) => {
-                found.insert(spec::uid(&pod).to_owned(), Arc::new(pod));
+                found.insert(spec::uid(&pod).into(), Arc::new(pod));
             }
             Err(error) => {
                 let error: &dyn std::error::Error = &error;
@@ -218,14 +220,14 @@ impl Mirrors {
     }
 
     /// Mirrors of pods that no file wants any more.
-    pub(crate) fn stale(&self, wanted: &BTreeMap<String, Arc<Pod>>) -> Vec<spec::PodRef> {
+    pub(crate) fn stale(&self, wanted: &BTreeMap<PodUid, Arc<Pod>>) -> Vec<spec::PodRef> {
         let held = self.held.lock().expect("no holder panics");
-        let unwanted = held.iter().filter(|(_, (_, hash))| !wanted.contains_key(hash));
+        let unwanted = held.iter().filter(|(_, (_, hash))| !wanted.contains_key(hash.as_str()));
         unwanted
             .map(|((namespace, name), (uid, _))| spec::PodRef {
                 namespace: namespace.clone(),
                 name: name.clone(),
-                uid: uid.clone(),
+                uid: uid.as_str().into(),
             })
             .collect()
     }
@@ -260,7 +262,7 @@ async fn try_mirror(node: &Node, pod: &Pod) -> Result<(), ApiError> {
     object["apiVersion"] = json!("v1");
     object["kind"] = json!("Pod");
     object["metadata"]["uid"] = Value::Null;
-    object["metadata"]["annotations"][MIRROR] = json!(reference.uid);
+    object["metadata"]["annotations"][MIRROR] = json!(reference.uid.as_str());
     object["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Node",
         "name": node.config.node_name, "uid": owner["metadata"]["uid"], "controller": true}]);
     object["status"] = Value::Null;

@@ -4,6 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod};
 
+use podwire_wire::ids::ContainerId;
+
 use crate::{
     node::Node,
     ops::Done,
@@ -19,12 +21,12 @@ pub(crate) async fn post_start(
     node: Arc<Node>,
     container: Container,
     hook: LifecycleHandler,
-    id: String,
+    id: ContainerId,
     ips: Vec<String>,
 ) -> Done {
     let result = run(&node, &container, &hook, &id, &ips, HOOK_LIMIT).await;
     let result = result.map_err(|error| format!("PostStartHook failed: {error}"));
-    Done::Hooked { id, container: container.name, result }
+    Done::Hooked { id, container: container.name.into(), result }
 }
 
 /// Runs a preStop hook, for at most `grace` seconds; its failure is an event, nothing more.
@@ -32,7 +34,7 @@ pub(crate) async fn pre_stop(
     node: &Arc<Node>,
     pod: &Pod,
     container: &Container,
-    id: &str,
+    id: &ContainerId,
     ips: &[String],
     grace: i64,
 ) {
@@ -50,7 +52,7 @@ async fn run(
     node: &Arc<Node>,
     container: &Container,
     hook: &LifecycleHandler,
-    id: &str,
+    id: &ContainerId,
     ips: &[String],
     limit: Duration,
 ) -> Result<(), String> {

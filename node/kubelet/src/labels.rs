@@ -95,7 +95,7 @@ pub(crate) fn identity(pod: &PodRef) -> BTreeMap<String, String> {
     BTreeMap::from([
         (POD_NAME.to_owned(), pod.name.clone()),
         (POD_NAMESPACE.to_owned(), pod.namespace.clone()),
-        (POD_UID.to_owned(), pod.uid.clone()),
+        (POD_UID.to_owned(), pod.uid.to_string()),
     ])
 }
 

@@ -15,6 +15,8 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus, Service};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) use self::pods::Known;
+use podwire_wire::ids::PodUid;
+
 use crate::{
     admission,
     api::Api,
@@ -34,7 +36,7 @@ use crate::{
 /// The letter boxes of all workers.
 #[derive(Debug, Default)]
 pub(crate) struct Inboxes {
-    all: Mutex<HashMap<String, Arc<Inbox>>>,
+    all: Mutex<HashMap<PodUid, Arc<Inbox>>>,
 }
 
 impl Inboxes {
@@ -44,8 +46,8 @@ impl Inboxes {
     }
 
     /// A worker begins.
-    pub(crate) fn add(&self, uid: &str, inbox: Arc<Inbox>) {
-        self.all.lock().expect("no holder panics").insert(uid.to_owned(), inbox);
+    pub(crate) fn add(&self, uid: PodUid, inbox: Arc<Inbox>) {
+        self.all.lock().expect("no holder panics").insert(uid, inbox);
     }
 
     /// A worker ended.
@@ -61,7 +63,7 @@ impl Inboxes {
     }
 
     /// Who has a worker.
-    pub(crate) fn uids(&self) -> Vec<String> {
+    pub(crate) fn uids(&self) -> Vec<PodUid> {
         self.all.lock().expect("no holder panics").keys().cloned().collect()
     }
 }
@@ -168,7 +170,7 @@ impl Node {
     }
 
     /// Takes the pod if the node has room for it; from then on it holds its resources.
-    pub(crate) fn admit(&self, uid: &str, pod: &Arc<Pod>) -> Result<(), admission::Refused> {
+    pub(crate) fn admit(&self, uid: &PodUid, pod: &Arc<Pod>) -> Result<(), admission::Refused> {
         let view = admission::View {
             node_name: self.config.node_name.clone(),
             labels: self.labels.lock().expect("no holder panics").clone(),
@@ -182,7 +184,7 @@ impl Node {
     }
 
     /// The pod no longer holds resources; when `cleared`, nothing of it lies here any more.
-    pub(crate) fn pod_stopped(&self, uid: &str, cleared: bool) {
+    pub(crate) fn pod_stopped(&self, uid: &PodUid, cleared: bool) {
         self.pods.change(uid, |known| {
             known.admitted = false;
             known.cleared |= cleared;
@@ -190,14 +192,14 @@ impl Node {
     }
 
     /// The pod's status was computed.
-    pub(crate) fn pod_status(&self, uid: &str, pod: &Arc<Pod>, status: &PodStatus) {
+    pub(crate) fn pod_status(&self, uid: &PodUid, pod: &Arc<Pod>, status: &PodStatus) {
         if self.pods.set_status(uid, pod, status) {
             self.changes.send_replace(());
         }
     }
 
     /// The pod's worker ended.
-    pub(crate) fn pod_forgotten(&self, uid: &str) {
+    pub(crate) fn pod_forgotten(&self, uid: &PodUid) {
         self.pods.forget(uid);
         self.changes.send_replace(());
         self.tokens.forget(uid);

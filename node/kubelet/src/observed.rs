@@ -5,7 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use podwire_wire::cri;
+use podwire_wire::{
+    cri,
+    ids::{ContainerId, ContainerName, SandboxId},
+};
 
 use crate::labels;
 
@@ -46,7 +49,7 @@ impl Users {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sandbox {
     /// The runtime's id.
-    pub id: String,
+    pub id: SandboxId,
     /// How many sandboxes the pod had before this one.
     pub attempt: u32,
     /// Whether its namespaces are up.
@@ -65,11 +68,11 @@ pub struct Sandbox {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Container {
     /// The runtime's id.
-    pub id: String,
+    pub id: ContainerId,
     /// Name in the specification.
-    pub name: String,
+    pub name: ContainerName,
     /// Sandbox it lives in; empty when the answer did not say.
-    pub sandbox: String,
+    pub sandbox: SandboxId,
     /// Restart count it was created with.
     pub attempt: u32,
     /// How far it has come.
@@ -112,9 +115,9 @@ impl Container {
         let metadata = status.metadata.clone().unwrap_or_default();
         let labelled = status.annotations.get(labels::CONTAINER_RESTART_COUNT).and_then(|v| v.parse().ok());
         Container {
-            id: status.id.clone(),
-            name: status.labels.get(labels::CONTAINER_NAME).cloned().unwrap_or(metadata.name),
-            sandbox: sandbox.to_owned(),
+            id: status.id.as_str().into(),
+            name: status.labels.get(labels::CONTAINER_NAME).cloned().unwrap_or(metadata.name).into(),
+            sandbox: sandbox.into(),
             attempt: labelled.unwrap_or(metadata.attempt),
             state: run_state(status.state),
             created_at: status.created_at,
@@ -163,7 +166,7 @@ impl Sandbox {
         let options =
             status.linux.as_ref().and_then(|l| l.namespaces.as_ref()).and_then(|n| n.options.as_ref());
         Sandbox {
-            id: status.id.clone(),
+            id: status.id.as_str().into(),
             attempt: status.metadata.as_ref().map_or(0, |m| m.attempt),
             ready: status.state == cri::PodSandboxState::SandboxReady as i32,
             created_at: status.created_at,
@@ -180,7 +183,7 @@ pub struct Observed {
     /// Sandboxes, newest first.
     pub sandboxes: Vec<Sandbox>,
     /// Containers by id.
-    pub containers: BTreeMap<String, Container>,
+    pub containers: BTreeMap<ContainerId, Container>,
 }
 
 impl Observed {

@@ -3,7 +3,10 @@
 use std::{io, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{Container as Spec, Pod, PodStatus};
-use podwire_wire::cri;
+use podwire_wire::{
+    cri,
+    ids::{ContainerId, ContainerName, PodUid, SandboxId},
+};
 
 use tokio::time::Instant;
 
@@ -25,19 +28,58 @@ use crate::{
 pub(crate) enum Done {
     Prepared(Result<Mounted, VolumeError>),
     Remounted(Result<Mounted, VolumeError>),
-    Sandbox { result: Result<Sandbox, SandboxError>, left: Vec<Sandbox> },
-    Dropped { id: String, result: Result<(), CallError> },
-    Image { container: String, attempt: u32, result: Result<Found, ImageError> },
-    Started { container: String, attempt: u32, seen: Option<Container>, failure: Option<StartFailure> },
-    Resumed { id: String, container: String, seen: Option<Container>, failure: Option<StartFailure> },
-    Killed { id: String, result: Result<Option<Container>, CallError> },
-    TornDown { remove: bool, result: Result<(), TearDownError> },
-    Published { status: Box<PodStatus>, result: Result<(), ApiError> },
+    Sandbox {
+        result: Result<Sandbox, SandboxError>,
+        left: Vec<Sandbox>,
+    },
+    Dropped {
+        id: SandboxId,
+        result: Result<(), CallError>,
+    },
+    Image {
+        container: ContainerName,
+        attempt: u32,
+        result: Result<Found, ImageError>,
+    },
+    Started {
+        container: ContainerName,
+        attempt: u32,
+        seen: Option<Container>,
+        failure: Option<StartFailure>,
+    },
+    Resumed {
+        id: ContainerId,
+        container: ContainerName,
+        seen: Option<Container>,
+        failure: Option<StartFailure>,
+    },
+    Killed {
+        id: ContainerId,
+        result: Result<Option<Container>, CallError>,
+    },
+    TornDown {
+        remove: bool,
+        result: Result<(), TearDownError>,
+    },
+    Published {
+        status: Box<PodStatus>,
+        result: Result<(), ApiError>,
+    },
     Deleted(Result<(), ApiError>),
-    Hooked { id: String, container: String, result: Result<(), String> },
-    Refreshed { seen: Vec<Container>, lost: Vec<String> },
+    Hooked {
+        id: ContainerId,
+        container: ContainerName,
+        result: Result<(), String>,
+    },
+    Refreshed {
+        seen: Vec<Container>,
+        lost: Vec<ContainerId>,
+    },
     Resized,
-    LastWords { id: String, message: String },
+    LastWords {
+        id: ContainerId,
+        message: String,
+    },
 }
 
 /// Why there is no sandbox.
@@ -90,15 +132,15 @@ pub(crate) struct StartInput {
     pub(crate) sandbox: Sandbox,
     pub(crate) mounted: Arc<Mounted>,
     pub(crate) image: Found,
-    pub(crate) target: Option<String>,
+    pub(crate) target: Option<ContainerId>,
 }
 
 /// What stopping a container takes.
 pub(crate) struct KillInput {
     pub(crate) pod: Arc<Pod>,
     pub(crate) spec: Option<Spec>,
-    pub(crate) id: String,
-    pub(crate) sandbox: String,
+    pub(crate) id: ContainerId,
+    pub(crate) sandbox: SandboxId,
     pub(crate) grace: i64,
     pub(crate) ips: Vec<String>,
 }
@@ -118,23 +160,23 @@ pub(crate) async fn run_sandbox(node: Arc<Node>, pod: Arc<Pod>, attempt: u32) ->
     let result = run_sandbox_inner(&node, &pod, attempt).await;
     let left = match &result {
         Ok(_) => Vec::new(),
-        Err(_) => leftovers(&node, spec::uid(&pod)).await,
+        Err(_) => leftovers(&node, &spec::uid(&pod).into()).await,
     };
     Done::Sandbox { result, left }
 }
 
 /// What the runtime keeps of a pod after a failure: a sandbox it could not take back, or one made after all.
-async fn leftovers(node: &Node, uid: &str) -> Vec<Sandbox> {
+async fn leftovers(node: &Node, uid: &PodUid) -> Vec<Sandbox> {
     let listed = match node.runtime.sandboxes_of(uid).await {
         Ok(listed) => listed,
         Err(error) => {
-            tracing::warn!(uid, %error, "sandboxes not listed after a failure; the next relist finds them");
+            tracing::warn!(%uid, %error, "sandboxes not listed after a failure; the next relist finds them");
             return Vec::new();
         }
     };
     let mut left = Vec::new();
     for sandbox in listed {
-        match node.runtime.sandbox_status(&sandbox.id).await {
+        match node.runtime.sandbox_status(&sandbox.id.as_str().into()).await {
             Ok(sandbox) => left.push(sandbox),
             Err(error) => tracing::debug!(sandbox = %sandbox.id, %error, "leftover sandbox not asked about"),
         }
@@ -157,7 +199,7 @@ async fn run_sandbox_inner(node: &Arc<Node>, pod: &Arc<Pod>, attempt: u32) -> Re
 }
 
 /// Stops a sandbox that is to be replaced.
-pub(crate) async fn drop_sandbox(node: Arc<Node>, pod: PodRef, id: String) -> Done {
+pub(crate) async fn drop_sandbox(node: Arc<Node>, pod: PodRef, id: SandboxId) -> Done {
     let result = node.runtime.for_pod(&pod).stop_sandbox(&id).await;
     Done::Dropped { id, result }
 }
@@ -165,7 +207,7 @@ pub(crate) async fn drop_sandbox(node: Arc<Node>, pod: PodRef, id: String) -> Do
 /// Creates and starts a container.
 pub(crate) async fn start(node: Arc<Node>, input: StartInput) -> Done {
     let (seen, failure) = start_inner(&node, &input).await;
-    Done::Started { container: input.container.name, attempt: input.attempt, seen, failure }
+    Done::Started { container: input.container.name.into(), attempt: input.attempt, seen, failure }
 }
 
 async fn start_inner(node: &Arc<Node>, input: &StartInput) -> (Option<Container>, Option<StartFailure>) {
@@ -202,8 +244,8 @@ async fn finish_start(
     node: &Arc<Node>,
     pod: &Pod,
     part: Option<(Kind, &str)>,
-    id: &str,
-    sandbox: &str,
+    id: &ContainerId,
+    sandbox: &SandboxId,
 ) -> (Option<Container>, Option<StartFailure>) {
     let name = part.map(|(_, name)| name).unwrap_or_default();
     let failure = match node.runtime.for_container(&PodRef::of(pod), name).start_container(id).await {
@@ -226,9 +268,9 @@ async fn finish_start(
 pub(crate) async fn resume(
     node: Arc<Node>,
     pod: Arc<Pod>,
-    name: String,
-    id: String,
-    sandbox: String,
+    name: ContainerName,
+    id: ContainerId,
+    sandbox: SandboxId,
 ) -> Done {
     let kind = spec::find_container(&pod, &name).map(|(kind, _)| kind);
     let part = kind.map(|kind| (kind, name.as_str()));
@@ -253,8 +295,8 @@ pub(crate) async fn kill(node: Arc<Node>, input: KillInput) -> Done {
 
 async fn stop_and_look(
     runtime: &Runtime,
-    id: &str,
-    sandbox: &str,
+    id: &ContainerId,
+    sandbox: &SandboxId,
     grace: i64,
 ) -> Result<Option<Container>, CallError> {
     runtime.stop_container(id, grace).await?;
@@ -262,14 +304,14 @@ async fn stop_and_look(
 }
 
 /// Another attempt at a container that could not be stopped.
-pub(crate) async fn kill_again(node: Arc<Node>, pod: PodRef, id: String, sandbox: String) -> Done {
+pub(crate) async fn kill_again(node: Arc<Node>, pod: PodRef, id: ContainerId, sandbox: SandboxId) -> Done {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let result = stop_and_look(&node.runtime.for_pod(&pod), &id, &sandbox, 2).await;
     Done::Killed { id, result }
 }
 
 /// Containers whose sandbox is not known: they are removed one by one.
-pub(crate) fn strays(observed: &Observed) -> Vec<String> {
+pub(crate) fn strays(observed: &Observed) -> Vec<ContainerId> {
     let known = |id: &str| observed.sandboxes.iter().any(|s| s.id == id);
     observed.containers.values().filter(|c| !known(&c.sandbox)).map(|c| c.id.clone()).collect()
 }
@@ -278,8 +320,8 @@ pub(crate) fn strays(observed: &Observed) -> Vec<String> {
 pub(crate) async fn tear_down(
     node: Arc<Node>,
     pod: Arc<Pod>,
-    sandboxes: Vec<String>,
-    strays: Vec<String>,
+    sandboxes: Vec<SandboxId>,
+    strays: Vec<ContainerId>,
     remove: bool,
 ) -> Done {
     let result = tear_down_inner(&node, &pod, &sandboxes, &strays, remove).await;
@@ -289,8 +331,8 @@ pub(crate) async fn tear_down(
 async fn tear_down_inner(
     node: &Arc<Node>,
     pod: &Arc<Pod>,
-    sandboxes: &[String],
-    strays: &[String],
+    sandboxes: &[SandboxId],
+    strays: &[ContainerId],
     remove: bool,
 ) -> Result<(), TearDownError> {
     let reference = PodRef::of(pod);
@@ -327,14 +369,14 @@ async fn tear_down_inner(
 }
 
 /// Asks the runtime about containers.
-pub(crate) async fn refresh(node: Arc<Node>, containers: Vec<(String, String)>) -> Done {
+pub(crate) async fn refresh(node: Arc<Node>, containers: Vec<(ContainerId, SandboxId)>) -> Done {
     let (mut seen, mut lost) = (Vec::new(), Vec::new());
     for (id, sandbox) in containers {
         match node.runtime.container_status(&id, &sandbox).await {
             Ok(Some(container)) => seen.push(container),
             Ok(None) => lost.push(id),
             Err(error) => {
-                tracing::warn!(container = id, error = %error, "container not observed; the next relist asks again");
+                tracing::warn!(container = %id, error = %error, "container not observed; the next relist asks again");
             }
         }
     }
@@ -342,9 +384,9 @@ pub(crate) async fn refresh(node: Arc<Node>, containers: Vec<(String, String)>) 
 }
 
 /// Removes one dead container.
-pub(crate) async fn remove_container(node: Arc<Node>, pod: PodRef, id: String) -> Done {
+pub(crate) async fn remove_container(node: Arc<Node>, pod: PodRef, id: ContainerId) -> Done {
     if let Err(error) = node.runtime.for_pod(&pod).remove_container(&id).await {
-        tracing::warn!(container = id, error = %error, "dead container not removed; its pod's end removes it");
+        tracing::warn!(container = %id, error = %error, "dead container not removed; its pod's end removes it");
     }
     Done::Refreshed { seen: Vec::new(), lost: Vec::new() }
 }
@@ -354,7 +396,7 @@ pub(crate) fn resize_changes(
     node: &Node,
     pod: &Pod,
     observed: &Observed,
-) -> Vec<(String, cri::LinuxContainerResources)> {
+) -> Vec<(ContainerId, cri::LinuxContainerResources)> {
     let mut changes = Vec::new();
     for (kind, spec) in spec::containers(pod) {
         let Some(running) =
@@ -378,7 +420,7 @@ pub(crate) fn resize_changes(
 pub(crate) async fn resize(
     node: Arc<Node>,
     pod: Arc<Pod>,
-    changes: Vec<(String, cri::LinuxContainerResources)>,
+    changes: Vec<(ContainerId, cri::LinuxContainerResources)>,
 ) -> Done {
     if let Err(message) = node.cgroups.ensure_pod(&pod).await {
         tracing::warn!(pod = %PodRef::of(&pod), message, "pod cgroup not resized");

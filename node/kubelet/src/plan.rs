@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container as Spec, Pod};
 
+use podwire_wire::ids::{ContainerId, ContainerName, SandboxId};
+
 use crate::{
     labels,
     observed::{Container, Observed, RunState, Users},
@@ -65,27 +67,27 @@ pub struct Progressing {
     /// RunPodSandbox.
     pub sandbox: Progress,
     /// Image of a container for one attempt.
-    pub images: BTreeMap<(String, u32), Progress>,
+    pub images: BTreeMap<(ContainerName, u32), Progress>,
     /// Creation and start of a container.
-    pub starts: BTreeMap<String, Progress>,
+    pub starts: BTreeMap<ContainerName, Progress>,
     /// Containers (by id) being killed.
-    pub killing: BTreeSet<String>,
+    pub killing: BTreeSet<ContainerId>,
     /// Containers (by id) being started after they were only created.
-    pub resuming: BTreeSet<String>,
+    pub resuming: BTreeSet<ContainerId>,
     /// Whether the sandboxes are being stopped or removed.
     pub tearing_down: bool,
     /// How far the pod was torn down.
     pub torn_down: TornDown,
     /// Crash back-off per container name.
-    pub backoff: BTreeMap<String, restart::Backoff>,
+    pub backoff: BTreeMap<ContainerName, restart::Backoff>,
     /// Containers (by id) whose startup probe has succeeded, or that have none.
-    pub started: BTreeSet<String>,
+    pub started: BTreeSet<ContainerId>,
     /// Containers (by id) that a probe or hook has condemned, with the reason and a message.
-    pub condemned: BTreeMap<String, String>,
+    pub condemned: BTreeMap<ContainerId, String>,
     /// Attempt numbers that the API says are used up, for containers the runtime no longer has.
-    pub floors: BTreeMap<String, u32>,
+    pub floors: BTreeMap<ContainerName, u32>,
     /// Containers (by id) whose postStart hook still runs.
-    pub hooked: BTreeSet<String>,
+    pub hooked: BTreeSet<ContainerId>,
 }
 
 /// One thing to do.
@@ -101,35 +103,35 @@ pub enum Step {
     /// Stop one sandbox that is of no more use.
     DropSandbox {
         /// Its id.
-        id: String,
+        id: SandboxId,
     },
     /// See that the image for the next attempt of a container is there.
     EnsureImage {
         /// Container's name.
-        container: String,
+        container: ContainerName,
         /// Attempt it is for.
         attempt: u32,
     },
     /// Create and start a container.
     Start {
         /// Container's name.
-        container: String,
+        container: ContainerName,
         /// Attempt number to create it with.
         attempt: u32,
     },
     /// Start a container that was only created.
     Resume {
         /// Container's id.
-        id: String,
+        id: ContainerId,
         /// Container's name.
-        container: String,
+        container: ContainerName,
     },
     /// Stop a running container.
     Kill {
         /// Container's id.
-        id: String,
+        id: ContainerId,
         /// Container's name.
-        container: String,
+        container: ContainerName,
         /// Sentence for the event.
         why: String,
     },
@@ -377,7 +379,7 @@ impl Scene<'_> {
     }
 
     fn restart_after(&mut self, container: &Spec, newest: &Container) {
-        let until = self.going.backoff.get(&container.name).map(|b| b.until(newest.finished_at));
+        let until = self.going.backoff.get(container.name.as_str()).map(|b| b.until(newest.finished_at));
         match until {
             Some(at) if at > self.now => self.plan.wake_at(at),
             _ => self.advance(container),
@@ -387,9 +389,9 @@ impl Scene<'_> {
     /// Brings a container that should run one step closer to running.
     fn advance(&mut self, container: &Spec) {
         if let Some(created) = self.current(&container.name).filter(|c| c.state == RunState::Created) {
-            let busy = self.going.starts.get(&container.name) == Some(&Progress::Busy);
+            let busy = self.going.starts.get(container.name.as_str()) == Some(&Progress::Busy);
             if !busy && self.may_start && !self.going.resuming.contains(&created.id) {
-                let step = Step::Resume { id: created.id.clone(), container: container.name.clone() };
+                let step = Step::Resume { id: created.id.clone(), container: container.name.as_str().into() };
                 self.plan.steps.push(step);
             }
             return;
@@ -410,10 +412,10 @@ impl Scene<'_> {
         if busy || hooked {
             return;
         }
-        let progress = self.going.starts.get(&container.name).cloned().unwrap_or_default();
+        let progress = self.going.starts.get(container.name.as_str()).cloned().unwrap_or_default();
         let progress = if progress == Progress::Done { Progress::Idle } else { progress };
         if due(&progress, self.now, self.plan) == Due::Now {
-            self.plan.steps.push(Step::Start { container: container.name.clone(), attempt });
+            self.plan.steps.push(Step::Start { container: container.name.as_str().into(), attempt });
         }
     }
 
@@ -436,10 +438,10 @@ fn ensure_image(
     now: Timestamp,
     plan: &mut Plan,
 ) -> Image {
-    let progress = going.images.get(&(container.name.clone(), attempt)).cloned().unwrap_or_default();
+    let progress = going.images.get(&(container.name.as_str().into(), attempt)).cloned().unwrap_or_default();
     match due(&progress, now, plan) {
         Due::Now => {
-            plan.steps.push(Step::EnsureImage { container: container.name.clone(), attempt });
+            plan.steps.push(Step::EnsureImage { container: container.name.as_str().into(), attempt });
             if matches!(progress, Progress::Failed { .. }) { Image::Failed } else { Image::Coming }
         }
         Due::Later if progress == Progress::Busy => Image::Coming,
@@ -482,7 +484,7 @@ fn kill(going: &Progressing, container: &Container, why: &str, plan: &mut Plan) 
     if !going.killing.contains(&container.id) {
         plan.steps.push(Step::Kill {
             id: container.id.clone(),
-            container: container.name.clone(),
+            container: container.name.as_str().into(),
             why: why.to_owned(),
         });
     }

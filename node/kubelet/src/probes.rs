@@ -11,6 +11,8 @@ use k8s_openapi::api::core::v1::{Container, Pod, Probe};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use podwire_wire::ids::ContainerId;
+
 use crate::{
     inbox::{Inbox, Signal},
     node::Node,
@@ -55,7 +57,7 @@ pub enum Outcome {
 #[derive(Clone, Debug)]
 pub struct Verdict {
     /// Container's id.
-    pub id: String,
+    pub id: ContainerId,
     /// What was found.
     pub outcome: Outcome,
 }
@@ -71,7 +73,7 @@ struct Running {
 pub(crate) struct Probes {
     node: Arc<Node>,
     inbox: Arc<Inbox>,
-    running: BTreeMap<String, Running>,
+    running: BTreeMap<ContainerId, Running>,
 }
 
 impl Probes {
@@ -178,7 +180,7 @@ struct Task {
     inbox: Arc<Inbox>,
     pod: Arc<Pod>,
     spec: Container,
-    id: String,
+    id: ContainerId,
     began: i64,
     ip: String,
     purpose: Purpose,

@@ -20,6 +20,8 @@ use rustix::fs::{Dir, Mode, OFlags};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
+use podwire_wire::ids::ContainerId;
+
 use crate::{clock, node::Node, paths, spec::PodRef, volumes::plain};
 use plan::{Action, Limits};
 
@@ -27,7 +29,7 @@ const PERIOD: Duration = Duration::from_secs(10);
 
 /// A running container's log.
 struct Log {
-    id: String,
+    id: ContainerId,
     /// Below the folder of logs.
     below: PathBuf,
 }
@@ -66,7 +68,7 @@ fn running(node: &Node) -> Vec<Log> {
             if let (true, Some((_, id))) = (runs, id) {
                 let attempt = u32::try_from(entry.restart_count).unwrap_or_default();
                 let below = folder.join(paths::container_log(&entry.name, attempt));
-                all.push(Log { id: id.to_owned(), below });
+                all.push(Log { id: id.into(), below });
             }
         }
     }

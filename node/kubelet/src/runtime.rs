@@ -14,6 +14,7 @@ use std::{
 use podwire_wire::{
     CRI_MESSAGE_LIMIT,
     cri::{self, image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient},
+    ids::{ContainerId, PodUid, SandboxId},
 };
 use tonic::{Request, Status, transport::Channel};
 
@@ -161,25 +162,25 @@ impl Runtime {
     pub async fn run_sandbox(&self, config: cri::PodSandboxConfig, handler: &str) -> Answer<Sandbox> {
         let request = cri::RunPodSandboxRequest { config: Some(config), runtime_handler: handler.to_owned() };
         let id = drawn!(self, runtime, run_pod_sandbox, request, SANDBOX_DEADLINE)?.pod_sandbox_id;
-        self.sandbox_status(&id).await
+        self.sandbox_status(&id.into()).await
     }
 
     /// Status of a sandbox.
-    pub async fn sandbox_status(&self, id: &str) -> Answer<Sandbox> {
-        let request = cri::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
+    pub async fn sandbox_status(&self, id: &SandboxId) -> Answer<Sandbox> {
+        let request = cri::PodSandboxStatusRequest { pod_sandbox_id: id.to_string(), verbose: false };
         let answer = drawn!(self, runtime, pod_sandbox_status, request, DEADLINE)?;
         Ok(Sandbox::from_status(&answer.status.unwrap_or_default()))
     }
 
     /// Stops a sandbox; one that is gone counts as stopped.
-    pub async fn stop_sandbox(&self, id: &str) -> Answer<()> {
-        let request = cri::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
+    pub async fn stop_sandbox(&self, id: &SandboxId) -> Answer<()> {
+        let request = cri::StopPodSandboxRequest { pod_sandbox_id: id.to_string() };
         gone_is_fine(drawn!(self, runtime, stop_pod_sandbox, request, DEADLINE).map(drop))
     }
 
     /// Removes a sandbox with its containers; one that is gone counts as removed.
-    pub async fn remove_sandbox(&self, id: &str) -> Answer<()> {
-        let request = cri::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
+    pub async fn remove_sandbox(&self, id: &SandboxId) -> Answer<()> {
+        let request = cri::RemovePodSandboxRequest { pod_sandbox_id: id.to_string() };
         gone_is_fine(drawn!(self, runtime, remove_pod_sandbox, request, DEADLINE).map(drop))
     }
 
@@ -189,8 +190,8 @@ impl Runtime {
     }
 
     /// Every sandbox of one pod.
-    pub async fn sandboxes_of(&self, uid: &str) -> Answer<Vec<cri::PodSandbox>> {
-        let label_selector = [(crate::labels::POD_UID.to_owned(), uid.to_owned())].into();
+    pub async fn sandboxes_of(&self, uid: &PodUid) -> Answer<Vec<cri::PodSandbox>> {
+        let label_selector = [(crate::labels::POD_UID.to_owned(), uid.to_string())].into();
         let filter = Some(cri::PodSandboxFilter { label_selector, ..Default::default() });
         Ok(call!(self.runtime, list_pod_sandbox, cri::ListPodSandboxRequest { filter }, DEADLINE)?.items)
     }
@@ -203,40 +204,40 @@ impl Runtime {
     /// Creates a container.
     pub async fn create_container(
         &self,
-        sandbox: &str,
+        sandbox: &SandboxId,
         config: cri::ContainerConfig,
         sandbox_config: cri::PodSandboxConfig,
-    ) -> Answer<String> {
+    ) -> Answer<ContainerId> {
         let request = cri::CreateContainerRequest {
-            pod_sandbox_id: sandbox.to_owned(),
+            pod_sandbox_id: sandbox.to_string(),
             config: Some(config),
             sandbox_config: Some(sandbox_config),
         };
-        Ok(drawn!(self, runtime, create_container, request, DEADLINE)?.container_id)
+        Ok(drawn!(self, runtime, create_container, request, DEADLINE)?.container_id.into())
     }
 
     /// Starts a created container.
-    pub async fn start_container(&self, id: &str) -> Answer<()> {
-        let request = cri::StartContainerRequest { container_id: id.to_owned() };
+    pub async fn start_container(&self, id: &ContainerId) -> Answer<()> {
+        let request = cri::StartContainerRequest { container_id: id.to_string() };
         drawn!(self, runtime, start_container, request, DEADLINE).map(drop)
     }
 
     /// Stops a container, waiting `grace` seconds before it is killed.
-    pub async fn stop_container(&self, id: &str, grace: i64) -> Answer<()> {
-        let request = cri::StopContainerRequest { container_id: id.to_owned(), timeout: grace };
+    pub async fn stop_container(&self, id: &ContainerId, grace: i64) -> Answer<()> {
+        let request = cri::StopContainerRequest { container_id: id.to_string(), timeout: grace };
         let deadline = DEADLINE + Duration::from_secs(u64::try_from(grace).unwrap_or_default());
         gone_is_fine(drawn!(self, runtime, stop_container, request, deadline).map(drop))
     }
 
     /// Removes a container; one that is gone counts as removed.
-    pub async fn remove_container(&self, id: &str) -> Answer<()> {
-        let request = cri::RemoveContainerRequest { container_id: id.to_owned() };
+    pub async fn remove_container(&self, id: &ContainerId) -> Answer<()> {
+        let request = cri::RemoveContainerRequest { container_id: id.to_string() };
         gone_is_fine(drawn!(self, runtime, remove_container, request, DEADLINE).map(drop))
     }
 
     /// Status of a container in `sandbox`; `None` when the runtime does not have it.
-    pub async fn container_status(&self, id: &str, sandbox: &str) -> Answer<Option<Container>> {
-        let request = cri::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+    pub async fn container_status(&self, id: &ContainerId, sandbox: &SandboxId) -> Answer<Option<Container>> {
+        let request = cri::ContainerStatusRequest { container_id: id.to_string(), verbose: false };
         match call!(self.runtime, container_status, request, DEADLINE) {
             Ok(answer) => Ok(answer.status.map(|status| Container::from_status(&status, sandbox))),
             Err(error) if error.is_not_found() => Ok(None),
@@ -245,9 +246,13 @@ impl Runtime {
     }
 
     /// Changes the limits of a container.
-    pub async fn update_resources(&self, id: &str, linux: cri::LinuxContainerResources) -> Answer<()> {
+    pub async fn update_resources(
+        &self,
+        id: &ContainerId,
+        linux: cri::LinuxContainerResources,
+    ) -> Answer<()> {
         let request = cri::UpdateContainerResourcesRequest {
-            container_id: id.to_owned(),
+            container_id: id.to_string(),
             linux: Some(linux),
             ..Default::default()
         };
@@ -255,21 +260,21 @@ impl Runtime {
     }
 
     /// Makes the runtime reopen a container's log file.
-    pub async fn reopen_log(&self, id: &str) -> Answer<()> {
-        let request = cri::ReopenContainerLogRequest { container_id: id.to_owned() };
+    pub async fn reopen_log(&self, id: &ContainerId) -> Answer<()> {
+        let request = cri::ReopenContainerLogRequest { container_id: id.to_string() };
         call!(self.runtime, reopen_container_log, request, DEADLINE).map(drop)
     }
 
     /// Runs a command in a container and waits for its end.
     pub async fn exec_sync(
         &self,
-        id: &str,
+        id: &ContainerId,
         cmd: &[String],
         timeout: Duration,
     ) -> Answer<cri::ExecSyncResponse> {
         let seconds = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
         let request =
-            cri::ExecSyncRequest { container_id: id.to_owned(), cmd: cmd.to_vec(), timeout: seconds };
+            cri::ExecSyncRequest { container_id: id.to_string(), cmd: cmd.to_vec(), timeout: seconds };
         call!(self.runtime, exec_sync, request, DEADLINE + timeout)
     }
 

@@ -41,7 +41,7 @@ pub(crate) fn config(
     cri::PodSandboxConfig {
         metadata: Some(cri::PodSandboxMetadata {
             name: reference.name.clone(),
-            uid: reference.uid.clone(),
+            uid: reference.uid.to_string(),
             namespace: reference.namespace.clone(),
             attempt,
         }),

@@ -18,6 +18,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use podwire_wire::ids::ContainerId;
+
 use crate::{
     node::{Known, Node},
     runtime::CallError,
@@ -181,11 +183,11 @@ fn find(node: &Node, namespace: &str, name: &str) -> Result<Known, Refusal> {
 }
 
 /// The runtime's id of a container that runs.
-fn container_id(known: &Known, container: &str) -> Result<String, Refusal> {
+fn container_id(known: &Known, container: &str) -> Result<ContainerId, Refusal> {
     let status = known.status.as_ref().and_then(|s| crate::status::container_entry(s, container));
     let running = status.filter(|s| s.state.as_ref().is_some_and(|state| state.running.is_some()));
     let id = running.and_then(|s| s.container_id.as_deref()).and_then(|id| id.split_once("://"));
-    id.map(|(_, id)| id.to_owned())
+    id.map(|(_, id)| id.into())
         .ok_or_else(|| Refusal::not_found(format!("container not found (\"{container}\")")))
 }
 
@@ -228,7 +230,7 @@ async fn running(node: &Node) -> Result<serde_json::Value, Refusal> {
         .filter_map(|listing| listing.pod)
         .map(|pod| {
             serde_json::json!({
-                "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
+                "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid.as_str()},
                 "spec": {"containers": []}, "status": {},
             })
         })

@@ -21,6 +21,8 @@ use kube::{
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use podwire_wire::ids::PodUid;
+
 use crate::{
     files,
     inbox::{Inbox, Signal},
@@ -37,11 +39,11 @@ pub(crate) struct Source {
     pub(crate) node: Arc<Node>,
     pub(crate) client: kube::Client,
     pub(crate) orphans: mpsc::Receiver<(PodRef, Observed)>,
-    pub(crate) adoptable: BTreeMap<String, (PodRef, Observed)>,
+    pub(crate) adoptable: BTreeMap<PodUid, (PodRef, Observed)>,
     /// Pods from this node's files.
     pub(crate) statics: tokio::sync::watch::Receiver<files::Wanted>,
     /// Every pod of the API, since the first complete list.
-    pub(crate) listed: Option<BTreeSet<String>>,
+    pub(crate) listed: Option<BTreeSet<PodUid>>,
     /// Whether files and cgroups of pods long gone were looked for.
     pub(crate) swept: bool,
     pub(crate) workers: tokio_util::task::TaskTracker,
@@ -49,7 +51,7 @@ pub(crate) struct Source {
 
 /// A pod of which only the uid is known.
 fn nameless(uid: &str) -> PodRef {
-    PodRef { namespace: String::new(), name: String::new(), uid: uid.to_owned() }
+    PodRef { namespace: String::new(), name: String::new(), uid: uid.into() }
 }
 
 impl Source {
@@ -105,7 +107,7 @@ impl Source {
         }
     }
 
-    async fn try_stock(&self) -> Result<BTreeMap<String, (PodRef, Observed)>, crate::runtime::CallError> {
+    async fn try_stock(&self) -> Result<BTreeMap<PodUid, (PodRef, Observed)>, crate::runtime::CallError> {
         let mut found = BTreeMap::new();
         for (uid, listing) in watch::list(&self.node.runtime).await? {
             let observed = watch::observe(&self.node.runtime, &listing).await?;
@@ -132,7 +134,7 @@ impl Source {
             }
             Event::InitApply(pod) => batch.push(pod),
             Event::InitDone => {
-                self.listed = Some(batch.iter().map(|pod| spec::uid(pod).to_owned()).collect());
+                self.listed = Some(batch.iter().map(|pod| spec::uid(pod).into()).collect());
                 // What runs already holds its resources before anything new may ask for them.
                 batch.sort_by_cached_key(|pod| {
                     let runs = self.adoptable.contains_key(spec::uid(pod));
@@ -143,7 +145,7 @@ impl Source {
             }
             Event::Apply(pod) => {
                 if let Some(listed) = &mut self.listed {
-                    listed.insert(spec::uid(&pod).to_owned());
+                    listed.insert(spec::uid(&pod).into());
                 }
                 self.apply(pod, shutdown);
             }
@@ -221,7 +223,7 @@ impl Source {
             let annotations = pod.metadata.annotations.get_or_insert_default();
             annotations.insert("kubernetes.io/config.source".to_owned(), "api".to_owned());
         }
-        let uid = spec::uid(&pod).to_owned();
+        let uid = PodUid::from(spec::uid(&pod));
         let pod = Arc::new(pod);
         if let Some(inbox) = self.node.inboxes.get(&uid) {
             inbox.pod(pod);
@@ -232,16 +234,16 @@ impl Source {
     }
 
     fn spawn(&self, pod: Arc<Pod>, observed: Observed, shutdown: &CancellationToken) -> Arc<Inbox> {
-        let uid = spec::uid(&pod).to_owned();
+        let uid = PodUid::from(spec::uid(&pod));
         let inbox = Arc::new(Inbox::default());
-        self.node.inboxes.add(&uid, inbox.clone());
+        self.node.inboxes.add(uid.clone(), inbox.clone());
         let worker = Worker::new(self.node.clone(), inbox.clone(), pod, observed);
         let node = self.node.clone();
         let shutdown = shutdown.clone();
         self.workers.spawn(async move {
             // One bad pod must not take others with it, nor block its own next try.
             if AssertUnwindSafe(worker.run(shutdown)).catch_unwind().await.is_err() {
-                tracing::error!(uid, "a pod's worker panicked; the pod's next change begins another");
+                tracing::error!(%uid, "a pod's worker panicked; the pod's next change begins another");
             }
             node.inboxes.remove(&uid);
             node.pod_forgotten(&uid);
@@ -281,11 +283,11 @@ impl Source {
         {
             return;
         }
-        tracing::info!(pod = %pod, uid = pod.uid, "clearing a pod that the API no longer has");
+        tracing::info!(pod = %pod, uid = %pod.uid, "clearing a pod that the API no longer has");
         let mut object = Pod::default();
         object.metadata.name = Some(pod.name);
         object.metadata.namespace = Some(pod.namespace);
-        object.metadata.uid = Some(pod.uid);
+        object.metadata.uid = Some(pod.uid.into_string());
         object.metadata.deletion_grace_period_seconds = Some(1);
         let inbox = self.spawn(Arc::new(object), observed, shutdown);
         inbox.gone();

@@ -1,6 +1,7 @@
 //! Reads what the kubelet needs out of a pod's specification: identity, containers by kind, policies.
 
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec};
+use podwire_wire::ids::PodUid;
 
 /// Which list of the specification a container stands in, and how it behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,7 +24,7 @@ pub struct PodRef {
     /// Name.
     pub name: String,
     /// Unique id, as the runtime knows it.
-    pub uid: String,
+    pub uid: PodUid,
 }
 
 impl PodRef {
@@ -32,7 +33,7 @@ impl PodRef {
         PodRef {
             namespace: pod.metadata.namespace.clone().unwrap_or_default(),
             name: pod.metadata.name.clone().unwrap_or_default(),
-            uid: uid(pod).to_owned(),
+            uid: uid(pod).into(),
         }
     }
 

@@ -11,6 +11,8 @@ use k8s_openapi::{
 };
 use podwire_api::condition;
 
+use podwire_wire::ids::{ContainerId, ContainerName};
+
 use crate::{
     observed::{Observed, RunState},
     resources, restart,
@@ -51,13 +53,13 @@ pub struct Facts<'a> {
     /// What the runtime says.
     pub observed: &'a Observed,
     /// Why containers wait, by name.
-    pub waiting: &'a BTreeMap<String, Waiting>,
+    pub waiting: &'a BTreeMap<ContainerName, Waiting>,
     /// Containers (by id) that pass their readiness probe or have none.
-    pub ready: &'a BTreeSet<String>,
+    pub ready: &'a BTreeSet<ContainerId>,
     /// Containers (by id) that have started.
-    pub started: &'a BTreeSet<String>,
+    pub started: &'a BTreeSet<ContainerId>,
     /// Crash back-off by container name.
-    pub backoff: &'a BTreeMap<String, restart::Backoff>,
+    pub backoff: &'a BTreeMap<ContainerName, restart::Backoff>,
     /// The status last published, if any.
     pub last: Option<&'a PodStatus>,
     /// The runtime's name, the scheme of container ids.

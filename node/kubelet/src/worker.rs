@@ -20,6 +20,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::parts::{ContainerNotes, Object, Publication, Remains, Retries, Seen, Standing, Stopping, Volumes};
+use podwire_wire::ids::ContainerId;
+
 use crate::{
     inbox::{Inbox, Signal},
     node::Node,
@@ -61,7 +63,7 @@ impl Worker {
     pub(crate) fn new(node: Arc<Node>, inbox: Arc<Inbox>, pod: Arc<Pod>, observed: Observed) -> Worker {
         let standing = if observed.is_empty() { Standing::New } else { Standing::Admitted };
         if matches!(standing, Standing::Admitted) && pod.spec.is_some() {
-            node.pods.adopt(spec::uid(&pod), &pod);
+            node.pods.adopt(&spec::uid(&pod).into(), &pod);
         }
         let mut worker = Worker {
             probes: Probes::new(node.clone(), inbox.clone()),
@@ -95,8 +97,9 @@ impl Worker {
         for container in known {
             self.notes.hooked.insert(container.id.clone());
             let old = crate::status::container_entry(&status, &container.name);
-            let same =
-                old.is_some_and(|s| s.container_id.as_deref().is_some_and(|id| id.ends_with(&container.id)));
+            let same = old.is_some_and(|s| {
+                s.container_id.as_deref().is_some_and(|id| id.ends_with(container.id.as_str()))
+            });
             if same && old.is_some_and(|s| s.ready) {
                 self.notes.ready.insert(container.id.clone());
             }
@@ -111,10 +114,10 @@ impl Worker {
                 && self.seen.observed.newest(&container.name).is_none()
             {
                 let used = u32::try_from(entry.restart_count).unwrap_or_default();
-                self.going.floors.insert(container.name, used + 1);
+                self.going.floors.insert(container.name.into(), used + 1);
             }
         }
-        let ids: Vec<String> = self.seen.observed.containers.keys().cloned().collect();
+        let ids: Vec<ContainerId> = self.seen.observed.containers.keys().cloned().collect();
         for id in ids {
             self.container_moved(&id);
         }

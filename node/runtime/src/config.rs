@@ -133,6 +133,7 @@ impl Config {
             runs: Joins::new(&tasks),
             creates: Joins::new(&tasks),
             removes: Joins::new(&tasks),
+            container_removes: Joins::new(&tasks),
             stops: Joins::new(&tasks),
             tasks,
             supervision: Supervision::new(supervisor),

@@ -47,7 +47,7 @@ pub(crate) const UNKNOWN_EXIT: i32 = 255;
 pub(crate) async fn start(core: &Arc<Core>, container: &Arc<Container>) -> Result<(), OpError> {
     let _turn = container.turn.take().await;
     let id = container.id().to_owned();
-    let sandbox = core.registry.sandbox(&container.row.sandbox_id);
+    let sandbox = core.registry.sandbox(&container.sandbox);
     let sandbox = sandbox.filter(|sandbox| sandbox.phase() == SandboxPhase::Ready).ok_or_else(|| {
         OpError::Precondition {
             why: format!("sandbox {} of container {id} is not ready", container.row.sandbox_id),
@@ -145,7 +145,7 @@ async fn not_started(core: &Arc<Core>, container: &Arc<Container>, error: &OpErr
     let taken = container.clone();
     let deleted = core.blocking(move |core| launch::take_back(core, &taken)).await;
     if let Err(error) = deleted {
-        tracing::warn!(container = container.id(), error = chain(&error), "failed container not deleted yet");
+        tracing::warn!(container = %container.id(), error = chain(&error), "failed container not deleted yet");
     }
 }
 
@@ -166,7 +166,7 @@ pub(crate) fn lost(core: &Core, container: &Container) {
         false
     });
     if changed {
-        tracing::warn!(container = container.id(), "interrupted start counts as ended");
+        tracing::warn!(container = %container.id(), "interrupted start counts as ended");
     }
 }
 
@@ -191,7 +191,7 @@ pub(crate) fn ended(core: &Arc<Core>, container: &Arc<Container>, exit: &Exit) {
     if !changed {
         return;
     }
-    if let Some(sandbox) = core.registry.sandbox(&container.row.sandbox_id) {
+    if let Some(sandbox) = core.registry.sandbox(&container.sandbox) {
         core.events.emit(&core.registry, &sandbox, container.id(), Happened::ContainerStoppedEvent);
     }
     let (core, container) = (core.clone(), container.clone());
@@ -210,7 +210,7 @@ pub(crate) async fn clean(core: &Arc<Core>, container: &Arc<Container>) {
         .await;
     if let Err(error) = deleted {
         tracing::warn!(
-            container = container.id(),
+            container = %container.id(),
             error = chain(&error),
             "ended container not deleted; removal will"
         );
@@ -223,7 +223,7 @@ async fn tell_stopped(core: &Arc<Core>, container: &Arc<Container>) {
         return;
     }
     if let Err(error) = core.plugins.stop_container(container).await {
-        tracing::warn!(container = container.id(), error, "plugin failed at the container's stop");
+        tracing::warn!(container = %container.id(), error, "plugin failed at the container's stop");
     }
 }
 
@@ -302,14 +302,14 @@ pub(crate) async fn remove_once(core: &Arc<Core>, container: &Arc<Container>) ->
         tell_stopped(core, container).await;
     }
     if let Err(error) = core.plugins.remove_container(container).await {
-        tracing::warn!(container = container.id(), error, "plugin failed at the container's removal");
+        tracing::warn!(container = %container.id(), error, "plugin failed at the container's removal");
     }
     let taken = container.clone();
     core.blocking(move |core| release(core, &taken)).await?;
-    if let Some(sandbox) = core.registry.sandbox(&container.row.sandbox_id) {
+    if let Some(sandbox) = core.registry.sandbox(&container.sandbox) {
         core.events.emit(&core.registry, &sandbox, container.id(), Happened::ContainerDeletedEvent);
     }
-    core.journal.forget(Kind::ContainerGone(container.id().to_owned()));
+    core.journal.forget(Kind::ContainerGone(container.id().to_string()));
     core.registry.drop_container(container.id());
     Ok(())
 }
@@ -372,7 +372,7 @@ pub(crate) async fn update(
         true
     })?;
     if let Err(error) = core.plugins.post_update_container(container).await {
-        tracing::warn!(container = container.id(), error, "plugin failed after the container's update");
+        tracing::warn!(container = %container.id(), error, "plugin failed after the container's update");
     }
     Ok(())
 }

@@ -14,6 +14,8 @@ use podwire_cni_lib::Networks;
 use podwire_image::ImageStore;
 use tokio_util::task::TaskTracker;
 
+use podwire_wire::ids::{ContainerId, SandboxId};
+
 use crate::{
     config::Settings,
     container::{apparmor::Confinement, oci_runtimes::Foreigners, spec::Host},
@@ -41,10 +43,11 @@ pub(crate) struct Core {
     pub(crate) plugins: Plugins,
     pub(crate) apparmor: Confinement,
     pub(crate) tasks: TaskTracker,
-    pub(crate) runs: Joins<SandboxKey, Shared<String>>,
-    pub(crate) creates: Joins<(String, String, u32), Shared<String>>,
-    pub(crate) removes: Joins<String, Shared<()>>,
-    pub(crate) stops: Joins<String, Shared<()>>,
+    pub(crate) runs: Joins<SandboxKey, Shared<SandboxId>>,
+    pub(crate) creates: Joins<(SandboxId, String, u32), Shared<ContainerId>>,
+    pub(crate) removes: Joins<SandboxId, Shared<()>>,
+    pub(crate) container_removes: Joins<ContainerId, Shared<()>>,
+    pub(crate) stops: Joins<SandboxId, Shared<()>>,
     pub(crate) supervision: Supervision,
 }
 

@@ -4,7 +4,9 @@
 //! through `settle`, for what has happened already and for ways out, which show it in any case.
 
 use std::{
+    borrow::Borrow,
     collections::HashMap,
+    hash::Hash,
     path::PathBuf,
     sync::{
         Arc, Mutex, RwLock,
@@ -14,7 +16,10 @@ use std::{
 
 use oci_spec::runtime::Spec;
 use podwire_trace::{Arrow, Note, Participant, Pod};
-use podwire_wire::cri;
+use podwire_wire::{
+    cri,
+    ids::{ContainerId, SandboxId},
+};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use crate::{
@@ -69,7 +74,7 @@ impl Turn {
 /// A pod's sandbox.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
-    pub(crate) id: String,
+    pub(crate) id: SandboxId,
     pub(crate) key: SandboxKey,
     pub(crate) config: cri::PodSandboxConfig,
     pub(crate) handler: String,
@@ -91,7 +96,7 @@ impl Sandbox {
         let plugins_told = AtomicBool::new(state.phase() != SandboxPhase::Creating || state.plugins_told);
         Sandbox {
             plugins_told,
-            id: row.id.clone(),
+            id: row.id.as_str().into(),
             key,
             config,
             handler: row.handler.clone(),
@@ -126,7 +131,7 @@ impl Sandbox {
         let mut state = self.state.lock().expect("no panic while holding a sandbox");
         let mut next = state.clone();
         edit(&mut next);
-        next.id.clone_from(&self.id);
+        next.id = self.id.to_string();
         journal.append(Kind::SandboxState(next.clone())).map_err(OpError::failed("write the journal"))?;
         *state = next;
         Ok(())
@@ -136,7 +141,7 @@ impl Sandbox {
     pub(crate) fn settle(&self, journal: &Journal, edit: impl FnOnce(&mut SandboxStateRow)) {
         let mut state = self.state.lock().expect("no panic while holding a sandbox");
         edit(&mut state);
-        state.id.clone_from(&self.id);
+        state.id = self.id.to_string();
         if let Err(error) = journal.note(Kind::SandboxState(state.clone())) {
             tracing::error!(sandbox = %self.id, %error, "journal not written; it will be tried again");
         }
@@ -188,6 +193,8 @@ impl Sandbox {
 /// A container.
 #[derive(Debug)]
 pub(crate) struct Container {
+    id: ContainerId,
+    pub(crate) sandbox: SandboxId,
     pub(crate) row: ContainerRow,
     pub(crate) config: cri::ContainerConfig,
     pub(crate) turn: Turn,
@@ -203,6 +210,8 @@ impl Container {
         let config = row.config.clone().unwrap_or_default();
         let state = watch::Sender::new(state);
         Container {
+            id: row.id.as_str().into(),
+            sandbox: row.sandbox_id.as_str().into(),
             row,
             config,
             turn: Turn::new(),
@@ -213,8 +222,8 @@ impl Container {
         }
     }
 
-    pub(crate) fn id(&self) -> &str {
-        &self.row.id
+    pub(crate) fn id(&self) -> &ContainerId {
+        &self.id
     }
 
     pub(crate) fn metadata(&self) -> cri::ContainerMetadata {
@@ -286,7 +295,7 @@ impl Container {
             *state = next.clone();
             if let Err(error) = journal.note(Kind::ContainerState(next)) {
                 let container = self.id();
-                tracing::error!(container, %error, "journal not written; it will be tried again");
+                tracing::error!(%container, %error, "journal not written; it will be tried again");
             }
             true
         })
@@ -335,8 +344,8 @@ pub(crate) struct Registry {
 
 #[derive(Debug, Default)]
 struct Tables {
-    sandboxes: HashMap<String, Arc<Sandbox>>,
-    containers: HashMap<String, Arc<Container>>,
+    sandboxes: HashMap<SandboxId, Arc<Sandbox>>,
+    containers: HashMap<ContainerId, Arc<Container>>,
 }
 
 impl Registry {
@@ -345,14 +354,14 @@ impl Registry {
     }
 
     pub(crate) fn add_container(&self, container: Arc<Container>) {
-        self.write().containers.insert(container.row.id.clone(), container);
+        self.write().containers.insert(container.id().clone(), container);
     }
 
-    pub(crate) fn drop_sandbox(&self, id: &str) {
+    pub(crate) fn drop_sandbox(&self, id: &SandboxId) {
         self.write().sandboxes.remove(id);
     }
 
-    pub(crate) fn drop_container(&self, id: &str) {
+    pub(crate) fn drop_container(&self, id: &ContainerId) {
         self.write().containers.remove(id);
     }
 
@@ -385,12 +394,12 @@ impl Registry {
     }
 
     /// The containers of one sandbox, newest first.
-    pub(crate) fn containers_of(&self, sandbox: &str) -> Vec<Arc<Container>> {
+    pub(crate) fn containers_of(&self, sandbox: &SandboxId) -> Vec<Arc<Container>> {
         let mut list: Vec<_> = self
             .read()
             .containers
             .values()
-            .filter(|container| container.row.sandbox_id == sandbox)
+            .filter(|container| container.sandbox == *sandbox)
             .cloned()
             .collect();
         list.sort_by_key(|container| std::cmp::Reverse(container.row.created_at));
@@ -406,14 +415,14 @@ impl Registry {
     }
 }
 
-fn find<T>(table: &HashMap<String, Arc<T>>, id: &str) -> Option<Arc<T>> {
+fn find<K: Borrow<str> + Eq + Hash, T>(table: &HashMap<K, Arc<T>>, id: &str) -> Option<Arc<T>> {
     if let Some(found) = table.get(id) {
         return Some(found.clone());
     }
     if id.is_empty() {
         return None;
     }
-    let mut fitting = table.iter().filter(|(known, _)| known.starts_with(id));
+    let mut fitting = table.iter().filter(|(known, _)| Borrow::<str>::borrow(*known).starts_with(id));
     match (fitting.next(), fitting.next()) {
         (Some((_, only)), None) => Some(only.clone()),
         _ => None,

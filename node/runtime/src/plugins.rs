@@ -92,7 +92,7 @@ fn pod(core: &Core, sandbox: &Sandbox) -> api::PodSandbox {
         resources: None,
     };
     api::PodSandbox {
-        id: sandbox.id.clone(),
+        id: sandbox.id.to_string(),
         name: sandbox.key.name.clone(),
         uid: sandbox.key.uid.clone(),
         namespace: sandbox.key.namespace.clone(),
@@ -154,7 +154,7 @@ fn wished(new: NewContainer<'_>, spec: &Spec) -> api::Container {
     if let Some(linux) = &mut planned.linux {
         linux.seccomp_policy = words::describe_seccomp(spec);
     }
-    api::Container { id: new.id.to_owned(), pod_sandbox_id: new.sandbox.id.clone(), ..planned }
+    api::Container { id: new.id.to_owned(), pod_sandbox_id: new.sandbox.id.to_string(), ..planned }
 }
 
 /// The digest in a name with one.
@@ -213,7 +213,7 @@ impl Plugins {
     /// The core and a container's pod, if there is anybody to tell about it.
     fn audience_of(&self, container: &Container) -> Option<(Arc<Core>, Arc<Sandbox>)> {
         let core = self.view.core()?;
-        let sandbox = core.registry.sandbox(&container.row.sandbox_id)?;
+        let sandbox = core.registry.sandbox(&container.sandbox)?;
         if self.nri.is_idle_for(&sandbox.config.annotations) { None } else { Some((core, sandbox)) }
     }
 
@@ -414,11 +414,11 @@ async fn change(core: &Arc<Core>, update: &ContainerUpdate) -> Result<(), OpErro
 fn evict(core: &Arc<Core>, evictions: Vec<ContainerEviction>) {
     for eviction in evictions {
         let Some(found) = core.registry.container(&eviction.container_id) else { continue };
-        tracing::info!(container = found.id(), reason = eviction.reason, "plugin evicts a container");
+        tracing::info!(container = %found.id(), reason = eviction.reason, "plugin evicts a container");
         let taken = core.clone();
         core.tasks.spawn(async move {
             if let Err(error) = container::stop(&taken, &found, 0).await {
-                tracing::warn!(container = found.id(), error = chain(&error), "container not evicted");
+                tracing::warn!(container = %found.id(), error = chain(&error), "container not evicted");
             }
         });
     }

@@ -162,18 +162,18 @@ pub(crate) async fn adopt(core: &Arc<Core>) -> Result<(), OpError> {
             delete(core, found.id).await;
         }
     }
-    for known in containers.iter().filter(|known| !seen.contains(known.id())) {
+    for known in containers.iter().filter(|known| !seen.contains(known.id().as_str())) {
         match known.phase() {
             ContainerPhase::Starting => never_begun(core, known).await?,
             ContainerPhase::Running => {
-                tracing::warn!(container = known.id(), "container ended unseen");
+                tracing::warn!(container = %known.id(), "container ended unseen");
                 let exit = Exit { code: container::UNKNOWN_EXIT, oom: false, at: host::now() };
                 container::ended(core, known, &exit);
             }
             ContainerPhase::Created | ContainerPhase::Exited => {}
         }
     }
-    for known in reaped.iter().filter(|known| !seen.contains(&known.id)) {
+    for known in reaped.iter().filter(|known| !seen.contains(known.id.as_str())) {
         known.settle(&core.journal, |state| state.reaper_pid = 0);
     }
     Ok(())
@@ -237,7 +237,7 @@ async fn never_begun(core: &Arc<Core>, known: &Arc<Container>) -> Result<(), OpE
     if !core.supervision.supervisor().is_connected() {
         return Err(error);
     }
-    tracing::error!(container = known.id(), error = chain(&error), "interrupted start not taken back");
+    tracing::error!(container = %known.id(), error = chain(&error), "interrupted start not taken back");
     container::lost(core, known);
     Ok(())
 }
@@ -264,7 +264,7 @@ async fn finish_removals(core: &Arc<Core>) {
         }
         if let Err(error) = container::remove_once(core, &known).await {
             tracing::warn!(
-                container = known.id(),
+                container = %known.id(),
                 error = chain(&error),
                 "removal not finished; it will be asked again"
             );

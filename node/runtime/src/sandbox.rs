@@ -12,7 +12,10 @@ use std::sync::{Arc, atomic::Ordering};
 
 use podwire_linux::namespaces::{self, IdMap, PinRequest, UserMaps};
 use podwire_trace::Note;
-use podwire_wire::cri::{self, ContainerEventType as Happened};
+use podwire_wire::{
+    cri::{self, ContainerEventType as Happened},
+    ids::SandboxId,
+};
 
 use crate::{
     container::{
@@ -30,7 +33,7 @@ use crate::{
 /// Runs a sandbox, or joins the run of the same one.
 ///
 /// Cancel safe: the run goes on when the caller leaves.
-pub(crate) async fn run(core: &Arc<Core>, request: cri::RunPodSandboxRequest) -> Option<Shared<String>> {
+pub(crate) async fn run(core: &Arc<Core>, request: cri::RunPodSandboxRequest) -> Option<Shared<SandboxId>> {
     let (config, key) = match check(request.config, &core.host) {
         Ok(checked) => checked,
         Err(error) => return Some(Err(Arc::new(error))),
@@ -103,14 +106,18 @@ async fn run_once(
     key: SandboxKey,
     config: cri::PodSandboxConfig,
     handler: String,
-) -> Result<String, OpError> {
+) -> Result<SandboxId, OpError> {
     core.handlers.check(&handler, &config)?;
     if let Some(known) = core.registry.sandbox_by_key(&key) {
         // A caller that gave up before the answer came asks again: it gets what it asked for.
         if known.phase() == SandboxPhase::Ready && known.config == config {
             return Ok(known.id.clone());
         }
-        return Err(OpError::AlreadyExists { what: "sandbox", name: key.to_string(), id: known.id.clone() });
+        return Err(OpError::AlreadyExists {
+            what: "sandbox",
+            name: key.to_string(),
+            id: known.id.to_string(),
+        });
     }
     let row = SandboxRow { id: host::fresh_id(), config: Some(config), handler, created_at: host::now() };
     let sandbox = Arc::new(Sandbox::new(&row, SandboxStateRow::default(), core.sandbox_dir(&row.id)));
@@ -351,7 +358,7 @@ pub(crate) async fn forget(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(
     let taken = sandbox.clone();
     core.blocking(move |core| {
         pod_files::remove(&taken.dir).map_err(OpError::failed("remove the pod's files"))?;
-        core.journal.forget(Kind::SandboxGone(taken.id.clone()));
+        core.journal.forget(Kind::SandboxGone(taken.id.to_string()));
         Ok(())
     })
     .await?;

@@ -95,7 +95,7 @@ impl RuntimeService for Service {
         &self,
         request: Request<cri::RunPodSandboxRequest>,
     ) -> Reply<cri::RunPodSandboxResponse> {
-        let pod_sandbox_id = joined(sandbox::run(&self.core, request.into_inner()).await)?;
+        let pod_sandbox_id = joined(sandbox::run(&self.core, request.into_inner()).await)?.into_string();
         Ok(Response::new(cri::RunPodSandboxResponse { pod_sandbox_id }))
     }
 
@@ -161,7 +161,7 @@ impl RuntimeService for Service {
         &self,
         request: Request<cri::CreateContainerRequest>,
     ) -> Reply<cri::CreateContainerResponse> {
-        let container_id = joined(creation::create(&self.core, request.into_inner()).await)?;
+        let container_id = joined(creation::create(&self.core, request.into_inner()).await)?.into_string();
         Ok(Response::new(cri::CreateContainerResponse { container_id }))
     }
 
@@ -193,7 +193,7 @@ impl RuntimeService for Service {
     ) -> Reply<cri::RemoveContainerResponse> {
         if let Some(container) = self.core.registry.container(&request.into_inner().container_id) {
             let core = self.core.clone();
-            let done = core.removes.run(container.id().to_owned(), || {
+            let done = core.container_removes.run(container.id().to_owned(), || {
                 let core = core.clone();
                 async move { container::remove_once(&core, &container).await.map_err(Arc::new) }
             });

@@ -6,7 +6,7 @@
 use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 
 use podwire_api::image::ImageReference;
-use podwire_wire::cri;
+use podwire_wire::{cri, ids::PodUid};
 
 use crate::status::Verdict;
 
@@ -116,7 +116,7 @@ pub(crate) struct Shortage {
 /// A pod that may be ended, with what it uses of the resource that is short.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
-    pub(crate) uid: String,
+    pub(crate) uid: PodUid,
     pub(crate) priority: i32,
     pub(crate) usage: u64,
     pub(crate) request: u64,
@@ -154,7 +154,7 @@ pub(crate) fn pressure(shortages: &[Shortage]) -> Pressure {
 }
 
 /// The pod that goes first, and what it is told: over its request, then low priority, then far over.
-pub(crate) fn choose(short: Shortage, candidates: Vec<Candidate>) -> Option<(String, Verdict)> {
+pub(crate) fn choose(short: Shortage, candidates: Vec<Candidate>) -> Option<(PodUid, Verdict)> {
     let first = candidates.into_iter().min_by_key(|c| {
         let over = c.usage.saturating_sub(c.request);
         (c.usage <= c.request, c.priority, Reverse(over))

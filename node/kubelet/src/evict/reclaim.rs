@@ -4,6 +4,8 @@ use std::{collections::BTreeSet, time::Duration};
 
 use tokio::time::Instant;
 
+use podwire_wire::ids::PodUid;
+
 use super::plan;
 use crate::{
     inbox::Signal,
@@ -30,13 +32,13 @@ fn is_left(known: &Known) -> bool {
 }
 
 async fn ended_pods(node: &Node) {
-    let left = || -> Vec<String> {
+    let left = || -> Vec<PodUid> {
         let pods = node.pods.lock().expect("no holder panics");
         pods.iter().filter(|(_, known)| is_left(known)).map(|(uid, _)| uid.clone()).collect()
     };
     let told = left();
     for uid in &told {
-        tracing::info!(uid, "clearing away what a pod that has ended left behind");
+        tracing::info!(%uid, "clearing away what a pod that has ended left behind");
         node.inboxes.signal(uid, Signal::Clear);
     }
     let until = Instant::now() + PATIENCE;

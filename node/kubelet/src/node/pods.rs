@@ -7,6 +7,8 @@ use std::{
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 
+use podwire_wire::ids::PodUid;
+
 use crate::admission::{self, Refused, View};
 
 /// What is known of one pod outside its worker.
@@ -33,40 +35,40 @@ impl Known {
 /// The pods by uid.
 #[derive(Debug, Default)]
 pub(crate) struct Pods {
-    known: Mutex<BTreeMap<String, Known>>,
+    known: Mutex<BTreeMap<PodUid, Known>>,
 }
 
 impl Pods {
     /// All of them.
-    pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, BTreeMap<String, Known>>> {
+    pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, BTreeMap<PodUid, Known>>> {
         self.known.lock()
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<PodUid, Known>> {
         self.known.lock().expect("no holder panics")
     }
 
     /// Takes the pod if the node, which is like `view` apart from its pods, has room for it.
-    pub(crate) fn admit(&self, uid: &str, pod: &Arc<Pod>, view: View) -> Result<(), Refused> {
+    pub(crate) fn admit(&self, uid: &PodUid, pod: &Arc<Pod>, view: View) -> Result<(), Refused> {
         let mut all = self.all();
         let active = all.iter().filter(|(other, known)| *other != uid && known.admitted);
         let view = View { active: active.map(|(_, known)| known.pod.clone()).collect(), ..view };
         admission::admit(pod, &view)?;
-        let known = all.entry(uid.to_owned()).or_insert_with(|| Known::new(pod));
+        let known = all.entry(uid.clone()).or_insert_with(|| Known::new(pod));
         known.pod = pod.clone();
         known.admitted = true;
         Ok(())
     }
 
     /// The pod has run here before: it holds its resources already.
-    pub(crate) fn adopt(&self, uid: &str, pod: &Arc<Pod>) {
-        self.all().entry(uid.to_owned()).or_insert_with(|| Known::new(pod)).admitted = true;
+    pub(crate) fn adopt(&self, uid: &PodUid, pod: &Arc<Pod>) {
+        self.all().entry(uid.clone()).or_insert_with(|| Known::new(pod)).admitted = true;
     }
 
     /// The pod's status was computed; says whether it is another one. That alone gives it no resources.
-    pub(crate) fn set_status(&self, uid: &str, pod: &Arc<Pod>, status: &PodStatus) -> bool {
+    pub(crate) fn set_status(&self, uid: &PodUid, pod: &Arc<Pod>, status: &PodStatus) -> bool {
         let mut all = self.all();
-        let known = all.entry(uid.to_owned()).or_insert_with(|| Known::new(pod));
+        let known = all.entry(uid.clone()).or_insert_with(|| Known::new(pod));
         known.pod = pod.clone();
         let changed = known.status.as_ref() != Some(status);
         if changed {
@@ -76,14 +78,14 @@ impl Pods {
     }
 
     /// Changes what is known of a pod, if it is known.
-    pub(crate) fn change(&self, uid: &str, change: impl FnOnce(&mut Known)) {
+    pub(crate) fn change(&self, uid: &PodUid, change: impl FnOnce(&mut Known)) {
         if let Some(known) = self.all().get_mut(uid) {
             change(known);
         }
     }
 
     /// Forgets a pod.
-    pub(crate) fn forget(&self, uid: &str) {
+    pub(crate) fn forget(&self, uid: &PodUid) {
         self.all().remove(uid);
     }
 }
@@ -116,7 +118,7 @@ mod tests {
                     scope.spawn(move || {
                         gate.wait();
                         let uid = format!("p{n}");
-                        usize::from(pods.admit(&uid, &pod(&uid, "2"), view()).is_ok())
+                        usize::from(pods.admit(&uid.as_str().into(), &pod(&uid, "2"), view()).is_ok())
                     })
                 };
                 let asking: Vec<_> = (0..8).map(ask).collect();
@@ -129,15 +131,15 @@ mod tests {
     #[test]
     fn a_pod_that_was_turned_away_holds_nothing() {
         let pods = Pods::default();
-        let refused = pods.admit("big", &pod("big", "3"), view()).unwrap_err();
+        let refused = pods.admit(&"big".into(), &pod("big", "3"), view()).unwrap_err();
         assert_eq!(refused.reason, "OutOfcpu");
-        assert!(pods.set_status("big", &pod("big", "3"), &PodStatus::default()));
-        pods.admit("small", &pod("small", "2"), view()).unwrap();
-        pods.adopt("older", &pod("older", "1"));
-        let refused = pods.admit("late", &pod("late", "1"), view()).unwrap_err();
+        assert!(pods.set_status(&"big".into(), &pod("big", "3"), &PodStatus::default()));
+        pods.admit(&"small".into(), &pod("small", "2"), view()).unwrap();
+        pods.adopt(&"older".into(), &pod("older", "1"));
+        let refused = pods.admit(&"late".into(), &pod("late", "1"), view()).unwrap_err();
         assert!(refused.message.contains("used: 3000"), "{refused:?}");
-        pods.change("older", |known| known.admitted = false);
-        pods.forget("small");
-        pods.admit("late", &pod("late", "2"), view()).unwrap();
+        pods.change(&"older".into(), |known| known.admitted = false);
+        pods.forget(&"small".into());
+        pods.admit(&"late".into(), &pod("late", "2"), view()).unwrap();
     }
 }

@@ -54,7 +54,7 @@ fn observed(sandboxes: Vec<Sandbox>, containers: Vec<Container>) -> Observed {
 fn ready(images: &[(&str, u32)]) -> Progressing {
     Progressing {
         prepared: Progress::Done,
-        images: images.iter().map(|(n, a)| (((*n).to_owned(), *a), Progress::Done)).collect(),
+        images: images.iter().map(|(n, a)| (((*n).into(), *a), Progress::Done)).collect(),
         ..Default::default()
     }
 }
@@ -79,7 +79,7 @@ fn nothing_is_asked_for_twice() {
     let going = Progressing {
         prepared: Progress::Busy,
         sandbox: Progress::Busy,
-        images: BTreeMap::from([(("app".to_owned(), 0), Progress::Busy)]),
+        images: BTreeMap::from([(("app".into(), 0), Progress::Busy)]),
         ..Default::default()
     };
     assert!(steps(&plain(), &Observed::default(), &going).is_empty());

@@ -10,6 +10,8 @@ use k8s_openapi::{
 };
 use tokio::net::TcpStream;
 
+use podwire_wire::ids::ContainerId;
+
 use crate::node::Node;
 
 /// How much of an answer is kept.
@@ -98,7 +100,7 @@ pub(crate) async fn run(
     node: &Arc<Node>,
     container: &Container,
     probe: &Probe,
-    id: &str,
+    id: &ContainerId,
     ip: &str,
     timeout: Duration,
 ) -> Answer {
@@ -125,7 +127,7 @@ pub(crate) async fn run(
     Answer::Error("missing probe handler".to_owned())
 }
 
-async fn command(node: &Arc<Node>, id: &str, command: &[String], timeout: Duration) -> Answer {
+async fn command(node: &Arc<Node>, id: &ContainerId, command: &[String], timeout: Duration) -> Answer {
     match node.runtime.exec_sync(id, command, timeout).await {
         Ok(answer) => {
             let mut output = answer.stdout;

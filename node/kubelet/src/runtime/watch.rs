@@ -5,7 +5,10 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use podwire_wire::cri;
+use podwire_wire::{
+    cri,
+    ids::{ContainerId, PodUid, SandboxId},
+};
 use tokio::{
     sync::{mpsc, watch},
     time::Instant,
@@ -36,7 +39,7 @@ pub(crate) struct Listed {
     /// Its state.
     pub(crate) state: RunState,
     /// Its sandbox.
-    pub(crate) sandbox: String,
+    pub(crate) sandbox: SandboxId,
 }
 
 /// What a relist saw of one pod.
@@ -45,9 +48,9 @@ pub(crate) struct PodListing {
     /// Whose it is, from the labels.
     pub(crate) pod: Option<PodRef>,
     /// Sandboxes and whether they are ready.
-    pub(crate) sandboxes: BTreeMap<String, bool>,
+    pub(crate) sandboxes: BTreeMap<SandboxId, bool>,
     /// Containers by id.
-    pub(crate) containers: BTreeMap<String, Listed>,
+    pub(crate) containers: BTreeMap<ContainerId, Listed>,
     /// When the relist began, in nanoseconds since the epoch.
     pub(crate) at: i64,
 }
@@ -214,17 +217,17 @@ fn ended(text: &str) -> CallError {
 }
 
 /// Everything the runtime has, by pod uid.
-pub(crate) async fn list(runtime: &Runtime) -> Result<BTreeMap<String, PodListing>, CallError> {
+pub(crate) async fn list(runtime: &Runtime) -> Result<BTreeMap<PodUid, PodListing>, CallError> {
     let at = i64::try_from(crate::clock::now().as_nanosecond()).unwrap_or_default();
     let (sandboxes, containers) = tokio::try_join!(runtime.list_sandboxes(), runtime.list_containers())?;
-    let mut all: BTreeMap<String, PodListing> = BTreeMap::new();
+    let mut all: BTreeMap<PodUid, PodListing> = BTreeMap::new();
     for sandbox in sandboxes {
         let Some(pod) = identity(&sandbox.labels) else { continue };
         let listing = all.entry(pod.uid.clone()).or_default();
         listing.at = at;
         listing.pod = Some(pod);
         let ready = sandbox.state == cri::PodSandboxState::SandboxReady as i32;
-        listing.sandboxes.insert(sandbox.id, ready);
+        listing.sandboxes.insert(sandbox.id.into(), ready);
     }
     for container in containers {
         let Some(pod) = identity(&container.labels) else { continue };
@@ -237,7 +240,8 @@ pub(crate) async fn list(runtime: &Runtime) -> Result<BTreeMap<String, PodListin
             Ok(cri::ContainerState::ContainerExited) => RunState::Exited,
             _ => RunState::Unknown,
         };
-        listing.containers.insert(container.id, Listed { state, sandbox: container.pod_sandbox_id });
+        let sandbox = container.pod_sandbox_id.into();
+        listing.containers.insert(container.id.into(), Listed { state, sandbox });
     }
     Ok(all)
 }
@@ -266,6 +270,6 @@ fn identity(labels: &std::collections::HashMap<String, String>) -> Option<PodRef
     Some(PodRef {
         name: labels.get(labels::POD_NAME)?.clone(),
         namespace: labels.get(labels::POD_NAMESPACE)?.clone(),
-        uid: labels.get(labels::POD_UID)?.clone(),
+        uid: labels.get(labels::POD_UID)?.as_str().into(),
     })
 }

@@ -25,6 +25,8 @@ use podwire_linux::beneath;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
+use podwire_wire::ids::{ContainerName, PodUid};
+
 use super::{Body, Query, Refusal};
 use crate::{
     logs,
@@ -96,7 +98,7 @@ pub(super) async fn serve(
         _ => Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, format!("open the log: {error}")),
     })?;
     let (sender, receiver) = mpsc::channel::<Result<Frame<Bytes>, Infallible>>(4);
-    let (node, name, uid) = (node.clone(), container.to_owned(), spec::uid(&known.pod).to_owned());
+    let (node, name, uid) = (node.clone(), container.into(), spec::uid(&known.pod).into());
     node.tasks.clone().spawn(async move {
         let stop = node.shutdown.clone();
         let alive = Alive { node, uid, container: name };
@@ -177,8 +179,8 @@ impl Log {
 /// Whether the container may still write.
 struct Alive {
     node: Arc<Node>,
-    uid: String,
-    container: String,
+    uid: PodUid,
+    container: ContainerName,
 }
 
 impl Alive {

@@ -24,7 +24,7 @@ pub(super) async fn exec(
     let options = query(&request);
     let tty = options.flag("tty");
     let wanted = cri::ExecRequest {
-        container_id: container_id(known, container)?,
+        container_id: container_id(known, container)?.into_string(),
         cmd: options.every("command"),
         tty,
         stdin: options.flag("input"),
@@ -49,7 +49,7 @@ pub(super) async fn attach(
     let spec = crate::spec::find_container(&known.pod, container);
     let tty = spec.is_some_and(|(_, c)| c.tty.unwrap_or(false));
     let wanted = cri::AttachRequest {
-        container_id: container_id(known, container)?,
+        container_id: container_id(known, container)?.into_string(),
         stdin: options.flag("input"),
         tty,
         stdout: options.flag("output"),
@@ -81,8 +81,10 @@ pub(super) async fn port_forward(
         .and_then(|l| l.sandboxes.iter().find(|(_, ready)| **ready))
         .map(|(id, _)| id.clone())
         .ok_or_else(|| Refusal::not_found("the pod has no sandbox that is ready"))?;
-    let url =
-        node.runtime.port_forward(cri::PortForwardRequest { pod_sandbox_id: sandbox, port: ports }).await?;
+    let url = node
+        .runtime
+        .port_forward(cri::PortForwardRequest { pod_sandbox_id: sandbox.into_string(), port: ports })
+        .await?;
     join(&node, request, &url).await
 }
 

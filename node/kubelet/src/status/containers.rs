@@ -98,9 +98,10 @@ fn why_waiting(
     if facts.stopping || !restart::should_restart(facts.pod, kind, container, newest) {
         return None;
     }
-    let backoff = facts.backoff.get(&container.name).filter(|b| b.until(newest.finished_at) > facts.now);
+    let backoff =
+        facts.backoff.get(container.name.as_str()).filter(|b| b.until(newest.finished_at) > facts.now);
     let Some(backoff) = backoff else {
-        return facts.waiting.contains_key(&container.name).then(|| waiting(facts, &container.name));
+        return facts.waiting.contains_key(container.name.as_str()).then(|| waiting(facts, &container.name));
     };
     let reference = spec::PodRef::of(facts.pod).full();
     let message = format!(

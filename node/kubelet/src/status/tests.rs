@@ -49,10 +49,10 @@ fn observed(containers: Vec<Container>) -> Observed {
 
 #[derive(Default)]
 struct Extra {
-    waiting: BTreeMap<String, Waiting>,
-    ready: BTreeSet<String>,
-    started: BTreeSet<String>,
-    backoff: BTreeMap<String, restart::Backoff>,
+    waiting: BTreeMap<ContainerName, Waiting>,
+    ready: BTreeSet<ContainerId>,
+    started: BTreeSet<ContainerId>,
+    backoff: BTreeMap<ContainerName, restart::Backoff>,
     last: Option<PodStatus>,
     stopping: bool,
     verdict: Option<Verdict>,
@@ -77,7 +77,7 @@ fn status(pod: &Pod, observed: &Observed, extra: &Extra) -> PodStatus {
 }
 
 fn up() -> Extra {
-    let ids = BTreeSet::from(["app-0".to_owned()]);
+    let ids = BTreeSet::from(["app-0".into()]);
     Extra { ready: ids.clone(), started: ids, ..Default::default() }
 }
 
@@ -174,7 +174,7 @@ fn a_settled_phase_never_changes_again() {
 #[test]
 fn a_container_in_back_off_waits_and_keeps_its_last_end() {
     let backoff = restart::Backoff { wait: restart::INITIAL, raised: at(90) };
-    let extra = Extra { backoff: BTreeMap::from([("app".to_owned(), backoff)]), ..Default::default() };
+    let extra = Extra { backoff: BTreeMap::from([("app".into(), backoff)]), ..Default::default() };
     let seen = observed(vec![container("app", RunState::Exited, 3, 1)]);
     let status = status(&plain("Always"), &seen, &extra);
     let entry = &status.container_statuses.as_ref().unwrap()[0];

@@ -9,6 +9,8 @@ use super::{
     Worker,
     parts::{Object, Remains, Standing, Stopping},
 };
+use podwire_wire::ids::{ContainerId, ContainerName};
+
 use crate::{
     clock,
     ops::{self, Done, StartInput},
@@ -154,7 +156,7 @@ impl Worker {
         }
     }
 
-    fn begin_image(&mut self, container: String, attempt: u32) {
+    fn begin_image(&mut self, container: ContainerName, attempt: u32) {
         self.going.images.insert((container.clone(), attempt), Progress::Busy);
         let Some((_, spec)) = spec::find_container(&self.pod, &container) else { return };
         let node = self.node.clone();
@@ -166,7 +168,7 @@ impl Worker {
         }));
     }
 
-    fn begin_start(&mut self, container: String, attempt: u32) {
+    fn begin_start(&mut self, container: ContainerName, attempt: u32) {
         let Some((kind, spec)) = spec::find_container(&self.pod, &container) else { return };
         let Some(sandbox) = self.seen.observed.ready_sandbox().cloned() else { return };
         let Some(image) = self.notes.images.get(&(container.clone(), attempt)).cloned() else { return };
@@ -186,7 +188,7 @@ impl Worker {
         self.ops.push(Box::pin(ops::start(self.node.clone(), input)));
     }
 
-    fn begin_kill(&mut self, id: String, name: String, why: String) {
+    fn begin_kill(&mut self, id: ContainerId, name: ContainerName, why: String) {
         self.going.killing.insert(id.clone());
         self.probes.stop_container(&id);
         let found = spec::find_container(&self.pod, &name);

@@ -3,6 +3,8 @@
 use tokio::time::Instant;
 
 use super::{Worker, parts::Object};
+use podwire_wire::ids::{ContainerId, ContainerName, SandboxId};
+
 use crate::{
     hooks,
     images::ImageError,
@@ -104,14 +106,19 @@ impl Worker {
         Progress::Failed { retry_at: self.retries.next("sandbox") }
     }
 
-    pub(super) fn sandbox_not_ready(&mut self, id: &str) {
-        if let Some(sandbox) = self.seen.observed.sandboxes.iter_mut().find(|s| s.id == id) {
+    pub(super) fn sandbox_not_ready(&mut self, id: &SandboxId) {
+        if let Some(sandbox) = self.seen.observed.sandboxes.iter_mut().find(|s| s.id == *id) {
             sandbox.ready = false;
         }
     }
 
-    fn image_found(&mut self, name: &str, attempt: u32, result: Result<crate::images::Found, ImageError>) {
-        let key = (name.to_owned(), attempt);
+    fn image_found(
+        &mut self,
+        name: &ContainerName,
+        attempt: u32,
+        result: Result<crate::images::Found, ImageError>,
+    ) {
+        let key = (name.clone(), attempt);
         match result {
             Ok(found) => {
                 self.notes.waiting.remove(name);
@@ -123,7 +130,7 @@ impl Worker {
             }
             Err(error) => {
                 let retry_at = error.retry_at().unwrap_or_else(|| self.retries.next(name));
-                self.notes.waiting.insert(name.to_owned(), error.waiting());
+                self.notes.waiting.insert(name.clone(), error.waiting());
                 self.going.images.insert(key, Progress::Failed { retry_at });
             }
         }
@@ -131,7 +138,7 @@ impl Worker {
 
     fn started(
         &mut self,
-        name: String,
+        name: ContainerName,
         attempt: u32,
         seen: Option<Container>,
         failure: Option<StartFailure>,
@@ -176,7 +183,7 @@ impl Worker {
         }
     }
 
-    fn killed(&mut self, id: &str, result: Result<Option<Container>, crate::runtime::CallError>) {
+    fn killed(&mut self, id: &ContainerId, result: Result<Option<Container>, crate::runtime::CallError>) {
         self.going.killing.remove(id);
         match result {
             Ok(Some(container)) => {
@@ -188,13 +195,13 @@ impl Worker {
                 self.seen.observed.forget_container(id);
             }
             Err(error) => {
-                tracing::warn!(pod = %self.reference, container = id, error = %error, "container not stopped; will retry");
+                tracing::warn!(pod = %self.reference, container = %id, error = %error, "container not stopped; will retry");
                 let message = format!(
                     "error killing pod: failed to \"KillContainer\" with KillContainerError: \"{error}\""
                 );
                 self.node.events.warning(&self.pod, None, "FailedKillPod", &message);
-                self.going.killing.insert(id.to_owned());
-                let id = id.to_owned();
+                self.going.killing.insert(id.clone());
+                let id = id.clone();
                 let node = self.node.clone();
                 let sandbox =
                     self.seen.observed.containers.get(&id).map(|c| c.sandbox.clone()).unwrap_or_default();
@@ -258,17 +265,17 @@ impl Worker {
     }
 
     /// A container is in another state than before: probes, hooks and termination messages follow.
-    pub(super) fn container_moved(&mut self, id: &str) {
+    pub(super) fn container_moved(&mut self, id: &ContainerId) {
         let Some(container) = self.seen.observed.containers.get(id).cloned() else { return };
         let Some((kind, spec)) = spec::find_container(&self.pod, &container.name) else { return };
         match container.state {
             RunState::Running if !self.is_stopping() => {
                 self.notes.waiting.remove(&container.name);
                 let hook = spec.lifecycle.as_ref().and_then(|l| l.post_start.clone());
-                if let (Some(hook), true) = (hook, self.notes.hooked.insert(id.to_owned())) {
-                    self.going.hooked.insert(id.to_owned());
+                if let (Some(hook), true) = (hook, self.notes.hooked.insert(id.clone())) {
+                    self.going.hooked.insert(id.clone());
                     let ips = self.seen.observed.sandboxes.first().map(|s| s.ips.clone()).unwrap_or_default();
-                    let run = hooks::post_start(self.node.clone(), spec, hook, id.to_owned(), ips);
+                    let run = hooks::post_start(self.node.clone(), spec, hook, id.clone(), ips);
                     self.ops.push(Box::pin(run));
                 } else if !self.going.hooked.contains(id) {
                     self.begin_probes(&container, kind, &spec);
@@ -325,16 +332,16 @@ impl Worker {
         self.probes.start(&self.pod, spec, container, ips, started);
     }
 
-    fn hooked(&mut self, id: &str, name: &str, result: Result<(), String>) {
+    fn hooked(&mut self, id: &ContainerId, name: &ContainerName, result: Result<(), String>) {
         self.going.hooked.remove(id);
         if let Err(message) = result {
             let kind = spec::find_container(&self.pod, name).map(|(kind, _)| kind);
-            let part = kind.map(|kind| (kind, name));
+            let part = kind.map(|kind| (kind, name.as_str()));
             self.node.events.warning(&self.pod, part, "FailedPostStartHook", &message);
             self.notes
                 .waiting
                 .insert(name.to_owned(), Waiting { reason: "PostStartHookError".into(), message });
-            self.going.condemned.insert(id.to_owned(), "FailedPostStartHook".to_owned());
+            self.going.condemned.insert(id.clone(), "FailedPostStartHook".to_owned());
         }
         self.container_moved(id);
     }

@@ -1,6 +1,9 @@
 //! Takes in what the runtime says by itself: events and relists.
 
-use podwire_wire::cri;
+use podwire_wire::{
+    cri,
+    ids::{ContainerId, SandboxId},
+};
 use tokio::time::Instant;
 
 use super::Worker;
@@ -61,7 +64,7 @@ impl Worker {
             }
         }
         let older = |learned: Option<&Instant>| learned.is_none_or(|at| *at < began);
-        let lost: Vec<String> = self
+        let lost: Vec<ContainerId> = self
             .seen
             .observed
             .containers
@@ -81,7 +84,7 @@ impl Worker {
             }
         }
         if settled {
-            let gone: Vec<String> = self
+            let gone: Vec<SandboxId> = self
                 .seen
                 .observed
                 .sandboxes
@@ -107,7 +110,7 @@ impl Worker {
         self.ask(all);
     }
 
-    fn ask(&mut self, containers: Vec<(String, String)>) {
+    fn ask(&mut self, containers: Vec<(ContainerId, SandboxId)>) {
         if containers.is_empty() || self.seen.asking {
             return;
         }
@@ -115,7 +118,7 @@ impl Worker {
         self.ops.push(Box::pin(ops::refresh(self.node.clone(), containers)));
     }
 
-    pub(super) fn refreshed(&mut self, seen: Vec<Container>, lost: &[String]) {
+    pub(super) fn refreshed(&mut self, seen: Vec<Container>, lost: &[ContainerId]) {
         self.seen.asking = false;
         for id in lost {
             self.seen.observed.forget_container(id);
@@ -134,7 +137,7 @@ impl Worker {
             self.seen.observed.named(name).filter(|c| c.state == RunState::Exited).collect();
         dead.sort_by_key(|c| std::cmp::Reverse((c.attempt, c.created_at)));
         // The newest may be restarted; the one before it is what `logs --previous` reads.
-        let old: Vec<String> = dead.iter().skip(2).map(|c| c.id.clone()).collect();
+        let old: Vec<ContainerId> = dead.iter().skip(2).map(|c| c.id.clone()).collect();
         for id in old {
             self.seen.observed.forget_container(&id);
             let removal = ops::remove_container(self.node.clone(), self.reference.clone(), id);

@@ -8,6 +8,7 @@ use std::{
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use podwire_wire::ids::{ContainerId, ContainerName};
 use tokio::time::Instant;
 
 use crate::{
@@ -85,24 +86,24 @@ pub(super) enum Remains {
 pub(super) struct Seen {
     pub(super) observed: Observed,
     /// When each container was first heard of.
-    pub(super) learned: BTreeMap<String, Instant>,
+    pub(super) learned: BTreeMap<ContainerId, Instant>,
     /// Whether it is being asked about containers right now.
     pub(super) asking: bool,
     /// Ended containers whose last words are being read.
-    pub(super) listening: BTreeSet<String>,
+    pub(super) listening: BTreeSet<ContainerId>,
 }
 
 /// What is noted of the pod's containers.
 #[derive(Debug, Default)]
 pub(super) struct ContainerNotes {
     /// Why they wait, by name.
-    pub(super) waiting: BTreeMap<String, Waiting>,
+    pub(super) waiting: BTreeMap<ContainerName, Waiting>,
     /// Those that are ready, by id.
-    pub(super) ready: BTreeSet<String>,
+    pub(super) ready: BTreeSet<ContainerId>,
     /// Images found for attempts, by name.
-    pub(super) images: BTreeMap<(String, u32), Found>,
+    pub(super) images: BTreeMap<(ContainerName, u32), Found>,
     /// Those whose postStart hook has been begun, by id.
-    pub(super) hooked: BTreeSet<String>,
+    pub(super) hooked: BTreeSet<ContainerId>,
 }
 
 /// Failures in a row of each thing that is tried again.

@@ -108,7 +108,7 @@ impl Worker {
         if spec::is_static(&self.pod) {
             return self.node.mirrors.of(&self.pod);
         }
-        Some(self.reference.uid.clone())
+        Some(self.reference.uid.to_string())
     }
 
     /// Whether an earlier run said how the pod ended, and nothing is left that could say more.

@@ -9,6 +9,8 @@ use k8s_openapi::api::core::v1::Container as Spec;
 use podwire_linux::beneath;
 
 use super::Worker;
+use podwire_wire::ids::ContainerId;
+
 use crate::{logs, ops::Done, paths};
 
 const MESSAGE_LIMIT: usize = 4096;
@@ -40,7 +42,7 @@ impl LastWords {
 
 impl Worker {
     /// Begins to read the termination message of an ended container.
-    pub(super) fn read_last_words(&mut self, id: &str, spec: &Spec) {
+    pub(super) fn read_last_words(&mut self, id: &ContainerId, spec: &Spec) {
         let Some(container) = self.seen.observed.containers.get_mut(id) else { return };
         if container.message_read {
             return;
@@ -55,8 +57,8 @@ impl Worker {
             (config.log_dir.clone(), below.join(paths::container_log(name, attempt)))
         });
         let words = LastWords { message: (config.root_dir.clone(), message), log };
-        self.seen.listening.insert(id.to_owned());
-        let id = id.to_owned();
+        self.seen.listening.insert(id.clone());
+        let id = id.clone();
         self.ops.push(Box::pin(async move {
             // Ignored: a reader that panicked has read nothing.
             let message = tokio::task::spawn_blocking(move || words.read()).await.unwrap_or_default();
@@ -65,7 +67,7 @@ impl Worker {
     }
 
     /// A termination message was read.
-    pub(super) fn last_words(&mut self, id: &str, message: String) {
+    pub(super) fn last_words(&mut self, id: &ContainerId, message: String) {
         self.seen.listening.remove(id);
         if let Some(container) = self.seen.observed.containers.get_mut(id).filter(|_| !message.is_empty()) {
             container.message = message;

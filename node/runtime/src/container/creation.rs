@@ -8,6 +8,7 @@ use std::{path::PathBuf, sync::Arc};
 use oci_spec::runtime::{LinuxSeccomp, Spec};
 use podwire_image::Image;
 use podwire_wire::cri::{self, ContainerEventType as Happened, NamespaceMode};
+use podwire_wire::ids::ContainerId;
 
 use crate::{
     container::{
@@ -29,7 +30,10 @@ use crate::{
 /// Creates a container, or joins the creation of the same one.
 ///
 /// Cancel safe: the creation goes on when the caller leaves.
-pub(crate) async fn create(core: &Arc<Core>, request: cri::CreateContainerRequest) -> Option<Shared<String>> {
+pub(crate) async fn create(
+    core: &Arc<Core>,
+    request: cri::CreateContainerRequest,
+) -> Option<Shared<ContainerId>> {
     let (sandbox, config) = match check(core, &request) {
         Ok(checked) => checked,
         Err(error) => return Some(Err(Arc::new(error))),
@@ -86,7 +90,7 @@ async fn create_once(
     core: &Arc<Core>,
     sandbox: &Arc<Sandbox>,
     config: cri::ContainerConfig,
-) -> Result<String, OpError> {
+) -> Result<ContainerId, OpError> {
     let metadata = config.metadata.clone().unwrap_or_default();
     let known =
         core.registry.containers_of(&sandbox.id).into_iter().find(|known| known.metadata() == metadata);
@@ -95,7 +99,7 @@ async fn create_once(
             return Ok(known.id().to_owned());
         }
         let name = format!("{}_{}", metadata.name, metadata.attempt);
-        return Err(OpError::AlreadyExists { what: "container", name, id: known.id().to_owned() });
+        return Err(OpError::AlreadyExists { what: "container", name, id: known.id().to_string() });
     }
     let id = host::fresh_id();
     let made = create_named(core, sandbox, &id, config).await;
@@ -118,7 +122,7 @@ async fn create_once(
     }
     core.events.emit(&core.registry, sandbox, container.id(), Happened::ContainerCreatedEvent);
     if let Err(error) = core.plugins.post_create_container(&container).await {
-        tracing::warn!(container = container.id(), error, "plugin failed after the container's creation");
+        tracing::warn!(container = %container.id(), error, "plugin failed after the container's creation");
     }
     Ok(container.id().to_owned())
 }
@@ -288,7 +292,7 @@ fn namespaces(core: &Core, sandbox: &Sandbox, config: &cri::ContainerConfig) -> 
 
 /// The PID namespace of a running container of the same pod.
 fn target(core: &Core, sandbox: &Sandbox, id: &str) -> Result<PathBuf, OpError> {
-    let found = core.registry.container(id).filter(|known| known.row.sandbox_id == sandbox.id);
+    let found = core.registry.container(id).filter(|known| known.sandbox == sandbox.id);
     let known = found.ok_or_else(|| OpError::NotFound { what: "target container", id: id.to_owned() })?;
     let state = known.state();
     if state.phase() != ContainerPhase::Running {
@@ -354,7 +358,7 @@ fn make(
     let resources = config.linux.as_ref().and_then(|linux| linux.resources.clone());
     let row = ContainerRow {
         created_at: host::now(),
-        sandbox_id: sandbox.id.clone(),
+        sandbox_id: sandbox.id.to_string(),
         image_id: found.image.id.clone(),
         image_ref: image_ref(&found.image),
         spec: serde_json::to_string(&spec).map_err(OpError::failed("write the spec"))?,

@@ -87,12 +87,12 @@ async fn launch(
     let exit = core.supervision.expect_exec(&exec_id);
     let mut pending = Pending {
         core: core.clone(),
-        container: container.id().to_owned(),
+        container: container.id().to_string(),
         exec_id: exec_id.clone(),
         armed: false,
     };
     let request = ExecRequest {
-        container: container.id().to_owned(),
+        container: container.id().to_string(),
         exec_id,
         argv: argv.clone(),
         env: tty.then(|| with_term(container)),
@@ -245,7 +245,7 @@ pub(crate) async fn attach(core: &Arc<Core>, id: &str, streams: Streams) -> Resu
         let ended = watch.wait_for(|state| state.phase() != ContainerPhase::Running).await;
         ended
             .map(|state| state.exit_code)
-            .map_err(|_| BackendError::NotRunning { id: container.id().to_owned() })
+            .map_err(|_| BackendError::NotRunning { id: container.id().to_string() })
     });
     Ok(Session { stdin: boxed_write(stdin), stdout: boxed(stdout), stderr: boxed(stderr), resize, exit })
 }
@@ -256,7 +256,7 @@ fn close_stdin(core: &Arc<Core>, container: &Arc<Container>) {
     core.tasks.spawn_blocking(move || {
         if let Err(error) = taken.supervision.supervisor().close_stdin(container.id()) {
             tracing::debug!(
-                container = container.id(),
+                container = %container.id(),
                 error = &error as &dyn std::error::Error,
                 "stdin not closed"
             );

@@ -58,7 +58,7 @@ pub(crate) async fn launch(core: &Arc<Core>, container: &Arc<Container>) -> Resu
             return Err(error);
         }
         tracing::warn!(
-            container = container.id(),
+            container = %container.id(),
             error = chain(&error),
             "supervisor died under a start; its successor is asked"
         );

@@ -110,7 +110,7 @@ impl Core {
         if self.handlers.by_name.is_empty() {
             return None;
         }
-        let sandbox = self.registry.sandbox(&container.row.sandbox_id)?;
+        let sandbox = self.registry.sandbox(&container.sandbox)?;
         self.handlers.by_name.get(&sandbox.handler)
     }
 }
@@ -118,7 +118,7 @@ impl Core {
 impl Core {
     /// As [`Core::foreign`], for a start: a handler that is no longer configured must not fall back to us.
     pub(crate) fn maker(&self, container: &Container) -> Result<Option<&Foreign>, OpError> {
-        let sandbox = self.registry.sandbox(&container.row.sandbox_id);
+        let sandbox = self.registry.sandbox(&container.sandbox);
         let handler = sandbox.map(|sandbox| sandbox.handler.clone()).unwrap_or_default();
         if BUILT_IN.contains(&handler.as_str()) {
             return Ok(None);
@@ -187,7 +187,7 @@ pub(crate) fn bundle_of_hooks(core: &Core, container: &Container) -> Result<Opti
 pub(crate) fn release(core: &Core, container: &Container) -> Result<(), OpError> {
     let Some(foreign) = core.foreign(container) else { return Ok(()) };
     let root = foreign.root(core);
-    let state = root.join(container.id());
+    let state = root.join(container.id().as_str());
     if !state.exists() {
         return Ok(());
     }

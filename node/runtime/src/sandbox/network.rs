@@ -21,7 +21,7 @@ pub(crate) fn attachment(sandbox: &Sandbox, cgroup_parent: &str) -> Option<Attac
         ("K8S_POD_UID", &key.uid),
     ];
     Some(Attachment {
-        container_id: sandbox.id.clone(),
+        container_id: sandbox.id.to_string(),
         netns,
         ifname: IFNAME.to_owned(),
         args: args.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),

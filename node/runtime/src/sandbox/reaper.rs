@@ -20,7 +20,7 @@ pub(crate) fn namespace(core: &Core, sandbox: &Sandbox) -> Result<PathBuf, OpErr
         .into_iter()
         .map(|path| Join { kind: NamespaceKind::User, path: path.to_string_lossy().into_owned() });
     let join = join.collect();
-    let request = ReaperRequest { id: sandbox.id.clone(), cgroup: Some(cgroup), join };
+    let request = ReaperRequest { id: sandbox.id.to_string(), cgroup: Some(cgroup), join };
     let made = core
         .supervision
         .supervisor()

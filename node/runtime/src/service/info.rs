@@ -87,7 +87,7 @@ pub(crate) fn container(container: &Container) -> HashMap<String, String> {
         "sandboxID": container.row.sandbox_id,
         "pid": state.pid,
         "removing": state.removing,
-        "snapshotKey": container.id(),
+        "snapshotKey": container.id().as_str(),
         "runtimeSpec": spec,
     });
     HashMap::from([("info".to_owned(), info.to_string())])

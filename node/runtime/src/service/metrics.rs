@@ -132,7 +132,7 @@ fn pod(core: &Core, sandbox: &Sandbox) -> cri::PodSandboxMetrics {
     let key = &sandbox.key;
     let labels = [
         String::new(),
-        sandbox.id.clone(),
+        sandbox.id.to_string(),
         String::new(),
         "POD".into(),
         key.namespace.clone(),
@@ -143,14 +143,18 @@ fn pod(core: &Core, sandbox: &Sandbox) -> cri::PodSandboxMetrics {
     let members = core.registry.containers_of(&sandbox.id);
     let running = members.iter().filter(|member| member.phase() == ContainerPhase::Running);
     let container_metrics = running.map(|member| container(core, sandbox, member, timestamp)).collect();
-    cri::PodSandboxMetrics { pod_sandbox_id: sandbox.id.clone(), metrics: sheet.metrics, container_metrics }
+    cri::PodSandboxMetrics {
+        pod_sandbox_id: sandbox.id.to_string(),
+        metrics: sheet.metrics,
+        container_metrics,
+    }
 }
 
 fn container(core: &Core, sandbox: &Sandbox, container: &Container, timestamp: i64) -> cri::ContainerMetrics {
     let image = container.config.image.as_ref().map(|image| image.image.clone()).unwrap_or_default();
     let key = &sandbox.key;
     let name = container.metadata().name;
-    let id = container.id().to_owned();
+    let id = container.id().to_string();
     let labels = [name, id.clone(), image, id.clone(), key.namespace.clone(), key.name.clone()];
     let mut sheet = Sheet { labels, timestamp, metrics: Vec::new() };
     let cgroup = container.cgroup();

@@ -70,7 +70,7 @@ fn io(stats: &Stats, timestamp: i64) -> Option<cri::IoUsage> {
 pub(crate) fn container(core: &Core, container: &Container) -> cri::ContainerStats {
     let timestamp = host::now();
     let attributes = Some(cri::ContainerAttributes {
-        id: container.id().to_owned(),
+        id: container.id().to_string(),
         metadata: container.config.metadata.clone(),
         labels: container.config.labels.clone(),
         annotations: container.config.annotations.clone(),
@@ -106,7 +106,7 @@ fn parent(path: &str) -> String {
 pub(crate) fn sandbox(core: &Core, sandbox: &Sandbox) -> cri::PodSandboxStats {
     let timestamp = host::now();
     let attributes = Some(cri::PodSandboxAttributes {
-        id: sandbox.id.clone(),
+        id: sandbox.id.to_string(),
         metadata: sandbox.config.metadata.clone(),
         labels: sandbox.config.labels.clone(),
         annotations: sandbox.config.annotations.clone(),

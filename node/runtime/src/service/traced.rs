@@ -40,13 +40,13 @@ impl Subject {
     fn of_sandbox(registry: &Registry, id: &str) -> Option<Subject> {
         let sandbox = registry.sandbox(id)?;
         let subject = Subject::of_pod(sandbox.config.metadata.as_ref())?;
-        Some(Subject { object: sandbox.id.clone(), ..subject })
+        Some(Subject { object: sandbox.id.to_string(), ..subject })
     }
 
     fn of_container(registry: &Registry, id: &str) -> Option<Subject> {
         let container = registry.container(id)?;
-        let subject = Subject::of_sandbox(registry, &container.row.sandbox_id)?;
-        Some(Subject { of: container.metadata().name, object: container.id().to_owned(), ..subject })
+        let subject = Subject::of_sandbox(registry, &container.sandbox)?;
+        Some(Subject { of: container.metadata().name, object: container.id().to_string(), ..subject })
     }
 }
 

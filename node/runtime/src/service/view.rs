@@ -36,7 +36,7 @@ pub(crate) fn sandbox_status(sandbox: &Sandbox) -> cri::PodSandboxStatus {
     });
     let options = Some(sandbox.namespace_options());
     cri::PodSandboxStatus {
-        id: sandbox.id.clone(),
+        id: sandbox.id.to_string(),
         metadata: sandbox.config.metadata.clone(),
         state: sandbox_state(state.phase()),
         created_at: sandbox.created_at,
@@ -51,7 +51,7 @@ pub(crate) fn sandbox_status(sandbox: &Sandbox) -> cri::PodSandboxStatus {
 /// A sandbox as a list item.
 pub(crate) fn sandbox_item(sandbox: &Sandbox) -> cri::PodSandbox {
     cri::PodSandbox {
-        id: sandbox.id.clone(),
+        id: sandbox.id.to_string(),
         metadata: sandbox.config.metadata.clone(),
         state: sandbox_state(sandbox.phase()),
         created_at: sandbox.created_at,
