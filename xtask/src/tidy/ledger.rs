@@ -28,7 +28,12 @@ pub fn tests(workspace: &Workspace, files: &[File]) -> Lanes {
     for target in targets.filter(|target| target.is_test) {
         let lane = by_path.get(target.file.as_str()).map_or("test", |text| feature_lane(text));
         for path in module_files(&target.file, &by_path) {
-            for name in by_path.get(path.as_str()).map(|text| test_names(text)).unwrap_or_default() {
+            let text = by_path.get(path.as_str()).copied().unwrap_or_default();
+            let (own, others) = split_lanes(text);
+            let named = test_names(&own).into_iter().map(|name| (name, lane));
+            let others =
+                others.iter().flat_map(|(lane, part)| test_names(part).into_iter().map(|name| (name, *lane)));
+            for (name, lane) in named.chain(others) {
                 let lanes = all.entry(name.clone()).or_default();
                 lanes.insert(lane);
                 if lane == "interop" && name.contains("smoke") {
@@ -48,6 +53,26 @@ pub fn tests(workspace: &Workspace, files: &[File]) -> Lanes {
 fn feature_lane(text: &str) -> &'static str {
     let feature = |name: &&&str| text.contains(&format!("#![cfg(feature = \"{name}\")]"));
     KNOWN.iter().find(feature).copied().unwrap_or("test")
+}
+
+/// A file without its modules that are built for a lane only, and these.
+fn split_lanes(text: &str) -> (String, Vec<(&'static str, String)>) {
+    let (mut own, mut others): (String, Vec<(&str, String)>) = (String::new(), Vec::new());
+    let (mut marked, mut inside) = (None, false);
+    for line in text.lines() {
+        let lane = KNOWN.iter().find(|lane| line == format!("#[cfg(feature = \"{lane}\")]"));
+        if let (Some(lane), true) = (marked.take(), line.starts_with("mod ") && line.ends_with('{')) {
+            others.push((lane, String::new()));
+            inside = true;
+        }
+        marked = lane.copied();
+        let part = if inside { others.last_mut().map(|(_, part)| part) } else { None };
+        let part = part.unwrap_or(&mut own);
+        part.push_str(line);
+        part.push('\n');
+        inside &= line != "}";
+    }
+    (own, others)
 }
 
 /// A file and the modules it declares, near or far, as rustc finds them.
@@ -205,6 +230,15 @@ mod tests {
         let text = "#[test]\nfn a() {}\nfn b() {}\n#[tokio::test(flavor = \"x\")]\n// Why.\n#[allow(c)]\nasync fn d() {}\n";
         assert_eq!(test_names(text), ["a", "d"]);
         assert_eq!(test_names("fn main() {\n    a()\n}\nfn a() {}\n"), ["main", "a"], "a harness of its own");
+    }
+
+    #[test]
+    fn a_module_that_is_built_for_a_lane_is_in_it() {
+        let text = "#[test]\nfn a() {}\n#[cfg(feature = \"interop\")]\nmod b {\n    #[test]\n    fn c() {}\n}\n#[test]\nfn d() {}\n";
+        let (own, others) = split_lanes(text);
+        assert_eq!(test_names(&own), ["a", "d"]);
+        assert_eq!(others.len(), 1);
+        assert_eq!((others[0].0, test_names(&others[0].1)), ("interop", vec!["c".to_owned()]));
     }
 
     #[test]
