@@ -2,7 +2,8 @@
 // their fields (JSON name, protobuf number, type, list and patch behaviour) as a Rust table.
 // No sentence of the sources is copied, only names, numbers and markers.
 //
-// Usage: kinds <folder of k8s.io/api> <folder of k8s.io/apimachinery>
+// Usage: kinds <folder of k8s.io/api> <folder of k8s.io/apimachinery> [go]
+// With `go` it prints how Go itself names and orders the fields of a pod template, which controllers' hashes are made of.
 package main
 
 import (
@@ -105,6 +106,10 @@ func main() {
 	for _, m := range order {
 		m.fields = fieldsOf(m.d, 0)
 		sort.Slice(m.fields, func(i, j int) bool { return m.fields[i].name < m.fields[j].name })
+	}
+	if len(os.Args) > 3 && os.Args[3] == "go" {
+		emitGo(packages["k8s.io/api/core/v1"].types["PodTemplateSpec"])
+		return
 	}
 	emit()
 }
@@ -476,4 +481,76 @@ func check(err error) {
 	if err != nil {
 		panic(err)
 	}
+}
+
+// goType is a type as Go's fmt prints it; every struct and named type that it leads to is queued.
+func goType(d *decl, e ast.Expr, queue *[]*decl) string {
+	switch x := e.(type) {
+	case *ast.StarExpr:
+		return "*" + goType(d, x.X, queue)
+	case *ast.ArrayType:
+		return "[]" + goType(d, x.Elt, queue)
+	case *ast.MapType:
+		return "map[" + goType(d, x.Key, queue) + "]" + goType(d, x.Value, queue)
+	case *ast.Ident:
+		n := d.pkg.types[x.Name]
+		if n == nil {
+			return x.Name
+		}
+		if specials[d.pkg.path+"."+x.Name] == "" {
+			*queue = append(*queue, n)
+		}
+		return filepath.Base(d.pkg.path) + "." + x.Name
+	case *ast.SelectorExpr:
+		path := d.pkg.imports[d.file][x.X.(*ast.Ident).Name]
+		if p := packages[path]; p != nil && specials[path+"."+x.Sel.Name] == "" {
+			*queue = append(*queue, p.types[x.Sel.Name])
+		}
+		return filepath.Base(path) + "." + x.Sel.Name
+	}
+	panic(fmt.Sprintf("type %T in %s", e, d.name))
+}
+
+func emitGo(root *decl) {
+	fmt.Println("//! How Go names and orders what a pod template is made of, written by `cargo xtask gen kinds`; do not edit.")
+	fmt.Println()
+	fmt.Println("use super::GoType::{self, Named, Struct};")
+	fmt.Println("use super::g;")
+	fmt.Println()
+	fmt.Println("#[rustfmt::skip]")
+	fmt.Println("pub(super) static TYPES: &[(&str, GoType)] = &[")
+	lines := []string{}
+	seen := map[*decl]bool{}
+	queue := []*decl{root}
+	for len(queue) > 0 {
+		d := queue[0]
+		queue = queue[1:]
+		if d == nil || seen[d] {
+			continue
+		}
+		seen[d] = true
+		name := filepath.Base(d.pkg.path) + "." + d.name
+		st, ok := d.spec.Type.(*ast.StructType)
+		if !ok {
+			lines = append(lines, fmt.Sprintf("(%q, Named(%q)),", name, goType(d, d.spec.Type, &queue)))
+			continue
+		}
+		fields := []string{}
+		for _, f := range st.Fields.List {
+			raw, _ := strconv.Unquote(f.Tag.Value)
+			js := strings.Split(reflect.StructTag(raw).Get("json"), ",")[0]
+			ty := goType(d, f.Type, &queue)
+			goName := ty[strings.LastIndex(ty, ".")+1:]
+			if len(f.Names) > 0 {
+				goName = f.Names[0].Name
+			}
+			fields = append(fields, fmt.Sprintf("g(%q,%q,%q)", goName, js, ty))
+		}
+		lines = append(lines, fmt.Sprintf("(%q, Struct(&[%s])),", name, strings.Join(fields, ", ")))
+	}
+	sort.Strings(lines)
+	for _, l := range lines {
+		fmt.Println(l)
+	}
+	fmt.Println("];")
 }

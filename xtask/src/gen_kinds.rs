@@ -9,20 +9,28 @@ use anyhow::{Context, Result, bail};
 
 const VERSION: &str = "v0.36.4";
 
-/// Writes `base/api/src/schema/generated.rs`.
+/// Writes `base/api/src/schema/generated.rs` and `base/api/src/go_types/generated.rs`.
 pub fn run(root: &Path) -> Result<()> {
-    let table = generate(root)?;
-    let target = root.join("base/api/src/schema/generated.rs");
-    std::fs::write(&target, table).with_context(|| format!("write {}", target.display()))
+    for (target, words) in [("schema", &[] as &[&str]), ("go_types", &["go"])] {
+        let target = root.join(format!("base/api/src/{target}/generated.rs"));
+        std::fs::write(&target, generate(root, words)?)
+            .with_context(|| format!("write {}", target.display()))?;
+    }
+    Ok(())
 }
 
-/// The table as the Go program prints it.
-pub fn generate(root: &Path) -> Result<Vec<u8>> {
+/// A table as the Go program prints it.
+fn generate(root: &Path, words: &[&str]) -> Result<Vec<u8>> {
     let program = root.join("xtask/kinds");
     let api = module(&program, "k8s.io/api")?;
     let machinery = module(&program, "k8s.io/apimachinery")?;
-    let output =
-        Command::new("go").args(["run", "."]).arg(&api).arg(&machinery).current_dir(&program).output();
+    let output = Command::new("go")
+        .args(["run", "."])
+        .arg(&api)
+        .arg(&machinery)
+        .args(words)
+        .current_dir(&program)
+        .output();
     let output = output.context("run go (needed only to regenerate)")?;
     if !output.status.success() {
         bail!("the reader of the Go modules failed: {}", String::from_utf8_lossy(&output.stderr));

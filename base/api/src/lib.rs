@@ -6,6 +6,7 @@ pub mod convert;
 pub mod defaults;
 pub mod discovery;
 pub mod fields;
+pub mod go_types;
 pub mod image;
 mod kinds;
 pub mod openapi;
