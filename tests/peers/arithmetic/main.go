@@ -111,7 +111,7 @@ func labelSelector(object *metav1.LabelSelector, set map[string]string) answer {
 	if err != nil {
 		return answer{"refused": true}
 	}
-	return answer{"matches": selector.Matches(labels.Set(set))}
+	return answer{"matches": selector.Matches(labels.Set(set)), "text": selector.String()}
 }
 
 func preferred(terms []core.PreferredSchedulingTerm, node *core.Node) answer {

@@ -1,5 +1,7 @@
 //! Label selectors: equality, set and numeric terms of the query syntax, and `LabelSelector` objects.
 
+use std::fmt;
+
 use serde_json::{Map, Value};
 
 use super::{LabelRequirement, Operator, SelectorError};
@@ -43,7 +45,7 @@ impl LabelSelector {
     ) -> Result<LabelSelector, SelectorError> {
         let mut terms = Vec::new();
         for (key, value) in labels {
-            terms.push(LabelRequirement::new(key, Operator::In, vec![value.to_owned()])?);
+            terms.push(LabelRequirement::new(key, Operator::Equals, vec![value.to_owned()])?);
         }
         for (key, name, values) in expressions {
             let operator = match Operator::by_name(name) {
@@ -54,6 +56,7 @@ impl LabelSelector {
             };
             terms.push(LabelRequirement::new(key, operator, values)?);
         }
+        terms.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(LabelSelector { terms, nothing: false })
     }
 
@@ -64,7 +67,7 @@ impl LabelSelector {
 
     /// Also requires that `key` has `value`, or that it has not.
     pub fn require(&mut self, key: &str, value: &str, equal: bool) {
-        let operator = if equal { Operator::In } else { Operator::NotIn };
+        let operator = if equal { Operator::Equals } else { Operator::NotEquals };
         self.terms.push(LabelRequirement { key: key.to_owned(), operator, values: vec![value.to_owned()] });
     }
 
@@ -86,6 +89,16 @@ impl LabelSelector {
     /// Whether an object is selected, given a way to look up its labels.
     pub fn matches_with<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         !self.nothing && self.terms.iter().all(|t| t.holds(label(&t.key)))
+    }
+}
+
+/// As a query carries it, in the order of the keys; what selects everything or nothing is empty.
+impl fmt::Display for LabelSelector {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, term) in self.terms.iter().enumerate() {
+            write!(out, "{}{term}", if at == 0 { "" } else { "," })?;
+        }
+        Ok(())
     }
 }
 
@@ -235,15 +248,17 @@ impl Parser {
             return Ok(LabelRequirement { key, operator, values: Vec::new() });
         }
         let operator = match self.next(false) {
-            (Token::In | Token::Equals, _) => Operator::In,
-            (Token::NotIn | Token::NotEquals, _) => Operator::NotIn,
+            (Token::Equals, _) => Operator::Equals,
+            (Token::NotEquals, _) => Operator::NotEquals,
+            (Token::In, _) => Operator::In,
+            (Token::NotIn, _) => Operator::NotIn,
             (Token::Greater, _) => Operator::GreaterThan,
             (Token::Less, _) => Operator::LessThan,
             (_, literal) => {
                 return fail(format!("found '{literal}', expected: in, notin, =, ==, !=, gt, lt"));
             }
         };
-        let by_word = matches!(self.tokens[self.at - 1].0, Token::In | Token::NotIn);
+        let by_word = matches!(operator, Operator::In | Operator::NotIn);
         let mut values = if by_word { self.values()? } else { vec![self.exact()?] };
         values.sort();
         values.dedup();

@@ -1,14 +1,20 @@
 //! One term of a label selector, which is also one of a node selector.
 
+use std::fmt;
+
 use super::SelectorError;
 use crate::syntax;
 
 /// How a term compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operator {
-    /// `=`, `==` or `in`.
+    /// `=` or `==`.
+    Equals,
+    /// `!=`; an absent key matches.
+    NotEquals,
+    /// `in`.
     In,
-    /// `!=` or `notin`; an absent key matches.
+    /// `notin`; an absent key matches.
     NotIn,
     /// The key alone.
     Exists,
@@ -75,12 +81,31 @@ impl LabelRequirement {
         let listed = |v: &str| self.values.iter().any(|x| x == v);
         let compare = |v: &str| Some((v.parse::<i64>().ok()?, self.values.first()?.parse::<i64>().ok()?));
         match self.operator {
-            Operator::In => value.is_some_and(listed),
-            Operator::NotIn => !value.is_some_and(listed),
+            Operator::Equals | Operator::In => value.is_some_and(listed),
+            Operator::NotEquals | Operator::NotIn => !value.is_some_and(listed),
             Operator::Exists => value.is_some(),
             Operator::DoesNotExist => value.is_none(),
             Operator::GreaterThan => value.and_then(compare).is_some_and(|(a, b)| a > b),
             Operator::LessThan => value.and_then(compare).is_some_and(|(a, b)| a < b),
+        }
+    }
+}
+
+/// As a query carries it.
+impl fmt::Display for LabelRequirement {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut values: Vec<&str> = self.values.iter().map(String::as_str).collect();
+        values.sort_unstable();
+        let (key, values) = (&self.key, values.join(","));
+        match self.operator {
+            Operator::Equals => write!(out, "{key}={values}"),
+            Operator::NotEquals => write!(out, "{key}!={values}"),
+            Operator::In => write!(out, "{key} in ({values})"),
+            Operator::NotIn => write!(out, "{key} notin ({values})"),
+            Operator::Exists => write!(out, "{key}"),
+            Operator::DoesNotExist => write!(out, "!{key}"),
+            Operator::GreaterThan => write!(out, "{key}>{values}"),
+            Operator::LessThan => write!(out, "{key}<{values}"),
         }
     }
 }

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::age;
+use crate::selector::LabelSelector;
 use crate::time::human_age;
 use crate::{condition, owner};
 
@@ -86,20 +87,13 @@ fn pairs(map: &Value) -> Vec<String> {
 fn format_selector(selector: &Value) -> String {
     let structured = selector.get("matchLabels").is_some_and(Value::is_object)
         || selector.get("matchExpressions").is_some_and(Value::is_array);
-    let mut terms = if structured { pairs(&selector["matchLabels"]) } else { pairs(selector) };
-    for expression in list(&selector["matchExpressions"]) {
-        let (key, values) = (
-            text(&expression["key"]),
-            list(&expression["values"]).iter().map(text).collect::<Vec<_>>().join(","),
-        );
-        terms.push(match text(&expression["operator"]) {
-            "In" => format!("{key} in ({values})"),
-            "NotIn" => format!("{key} notin ({values})"),
-            "DoesNotExist" => format!("!{key}"),
-            _ => key.to_owned(),
-        });
+    if !structured {
+        return or_none(&pairs(selector).join(",")).to_owned();
     }
-    or_none(&terms.join(",")).to_owned()
+    match LabelSelector::from_object(selector) {
+        Ok(selector) => or_none(&selector.to_string()).to_owned(),
+        Err(_) => "<error>".to_owned(),
+    }
 }
 
 pub(super) fn selector(object: &Value, _: Timestamp) -> Value {

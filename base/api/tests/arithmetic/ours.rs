@@ -24,7 +24,10 @@ pub(crate) fn answer(question: &Value) -> Value {
             Err(error) => json!({"error": error.to_string()}),
         },
         "label selector" => match LabelSelector::from_object(&question["selector"]) {
-            Ok(selector) => json!({"matches": selector.matches_with(labels(&question["labels"]))}),
+            Ok(selector) => {
+                let matches = selector.matches_with(labels(&question["labels"]));
+                json!({"matches": matches, "text": selector.to_string()})
+            }
             Err(_) => json!({"refused": true}),
         },
         "node" => {
