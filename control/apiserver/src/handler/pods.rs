@@ -1,9 +1,9 @@
 //! What only pods have: being bound to a node, and being asked to leave it.
 
 use http::StatusCode;
-use podwire_api::builtin;
 use podwire_api::selector::LabelSelector;
 use podwire_api::validate;
+use podwire_api::{builtin, condition};
 use serde_json::{Value, json};
 
 use super::create::now;
@@ -75,11 +75,10 @@ fn bound(pod: &Value, binding: &Value, node: &str) -> Result<Value, String> {
             pod["metadata"][part][key] = value.clone();
         }
     }
-    let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    conditions.retain(|condition| condition["type"] != "PodScheduled");
-    conditions.push(
-        json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now()}),
-    );
+    let scheduled =
+        json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now()});
+    let mut conditions = condition::of(&pod).to_vec();
+    condition::set(&mut conditions, scheduled);
     pod["status"]["conditions"] = conditions.into();
     if let Some(status) = pod["status"].as_object_mut() {
         // What was a hint is wrong from now on, for whoever still looks at it.
@@ -91,12 +90,12 @@ fn bound(pod: &Value, binding: &Value, node: &str) -> Result<Value, String> {
 /// The pod with the mark that it was asked to leave.
 fn disrupted(pod: &Value) -> Value {
     let mut pod = pod.clone();
-    let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    conditions.retain(|condition| condition["type"] != "DisruptionTarget");
-    conditions.push(json!({
+    let mut conditions = condition::of(&pod).to_vec();
+    let target = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
         "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": now(),
-    }));
+    });
+    condition::set(&mut conditions, target);
     pod["status"]["conditions"] = conditions.into();
     pod
 }

@@ -10,6 +10,7 @@ use crate::body::{self, Response};
 use crate::core;
 use crate::negotiate;
 use crate::status::{ApiError, Result};
+use podwire_api::selector::LabelSelector;
 use podwire_api::validate::{Cause, FieldError};
 use podwire_api::{Part, Verb, patch};
 
@@ -83,7 +84,8 @@ fn scale_of(object: &Value) -> Value {
     }
     let text = match &object["spec"]["selector"] {
         Value::Object(map) if map.contains_key("matchLabels") || map.contains_key("matchExpressions") => {
-            selector_text(map)
+            let selector = LabelSelector::from_object(&object["spec"]["selector"]);
+            selector.map(|selector| selector.to_string()).unwrap_or_default()
         }
         Value::Object(map) => {
             let pairs: Vec<String> =
@@ -96,25 +98,4 @@ fn scale_of(object: &Value) -> Value {
         out["status"]["selector"] = text.into();
     }
     out
-}
-
-/// A selector as a query would carry it.
-fn selector_text(selector: &serde_json::Map<String, Value>) -> String {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let mut terms: Vec<String> = Vec::new();
-    for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
-        terms.push(format!("{key}={}", text(value)));
-    }
-    for rule in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
-        let key = text(&rule["key"]);
-        let values: Vec<String> = rule["values"].as_array().into_iter().flatten().map(text).collect();
-        let values = values.join(",");
-        terms.push(match rule["operator"].as_str() {
-            Some("In") => format!("{key} in ({values})"),
-            Some("NotIn") => format!("{key} notin ({values})"),
-            Some("DoesNotExist") => format!("!{key}"),
-            _ => key,
-        });
-    }
-    terms.join(",")
 }
