@@ -19,7 +19,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::Error;
-use crate::held::{self, Held};
 use crate::plan;
 use crate::protocol::{
     AdoptArg, AttachArg, CreateArg, ExecArg, FdRole, FdsReply, HELLO, IdArg, Outgoing, ProcessReply, Request,
@@ -27,11 +26,12 @@ use crate::protocol::{
 };
 use crate::request::{
     AttachHandle, AttachRequest, ContainerState, CreateRequest, Created, Event, ExecHandle, ExecRequest,
-    ForeignRequest, StartedAt, SupervisorConfig, WindowSize,
+    OciRuntimeRequest, StartedAt, SupervisorConfig, WindowSize,
 };
 use crate::socket::{Frames, send_all};
+use crate::spare_fds::{self, SpareFds};
 use crate::spawn;
-use crate::supervisor::ForeignPlan;
+use crate::supervisor::OciRuntimePlan;
 
 /// Receives events; called on the reading thread.
 pub(crate) type OnEvent = Arc<dyn Fn(Event) + Send + Sync>;
@@ -83,7 +83,7 @@ struct Shared {
     waiting: Arc<Mutex<Waiting>>,
     next: AtomicU64,
     filters: crate::seccomp::Cache,
-    held: Arc<Held>,
+    spare_fds: Arc<SpareFds>,
     patience: Patience,
 }
 
@@ -146,7 +146,7 @@ impl Supervisor {
             .name("supervisor-read".to_owned())
             .spawn(move || read(&reader, frames, &for_reader, &on_event))
             .map_err(socket)?;
-        let held = held::of(&path);
+        let spare_fds = spare_fds::of(&path);
         let supervisor = Supervisor {
             shared: Arc::new(Shared {
                 path,
@@ -155,7 +155,7 @@ impl Supervisor {
                 waiting,
                 next: AtomicU64::new(1),
                 filters: crate::seccomp::Cache::default(),
-                held,
+                spare_fds,
                 patience,
             }),
         };
@@ -170,23 +170,23 @@ impl Supervisor {
 
     /// Gives a new supervisor what we held through the old one's death, and holds what it has.
     fn share_descriptors(&self) -> Result<(), Error> {
-        for (id, fds) in self.shared.held.copies() {
+        for (id, fds) in self.shared.spare_fds.copies() {
             let (roles, fds): (Vec<_>, Vec<_>) = fds.into_iter().unzip();
             let arg = AdoptArg { id, fds: roles };
             match self.call_with::<_, Option<()>>("adopt", &arg, &fds) {
                 Ok(_) => {}
-                Err(error) if error.is_not_found() => self.shared.held.forget(&arg.id),
+                Err(error) if error.is_not_found() => self.shared.spare_fds.forget(&arg.id),
                 Err(error) if error.is_unsupported() => {}
                 Err(error) => return Err(error),
             }
         }
         for container in self.list_states()? {
-            if self.shared.held.has(&container.id) {
+            if self.shared.spare_fds.has(&container.id) {
                 continue;
             }
             match self.call::<_, FdsReply>("hold", &IdArg { id: container.id.clone() }) {
                 Ok((reply, fds)) => {
-                    self.shared.held.put(&container.id, reply.fds.into_iter().zip(fds).collect())
+                    self.shared.spare_fds.put(&container.id, reply.fds.into_iter().zip(fds).collect())
                 }
                 Err(error) if error.is_not_found() || error.is_unsupported() => {}
                 Err(error) => return Err(error),
@@ -242,7 +242,7 @@ impl Supervisor {
             stdin: req.stdin,
             stdin_once: req.stdin_once,
             oom_watch: req.oom_watch,
-            foreign: None,
+            oci_runtime: None,
         };
         self.created("create", arg)
     }
@@ -259,25 +259,25 @@ impl Supervisor {
             stdin: false,
             stdin_once: false,
             oom_watch: false,
-            foreign: None,
+            oci_runtime: None,
         };
         self.created("create", arg)
     }
 
     /// Lets an OCI runtime set a container up to the point where only its own `start` is missing.
-    pub fn create_foreign(&self, req: ForeignRequest) -> Result<Created, Error> {
+    pub fn create_by_oci_runtime(&self, req: OciRuntimeRequest) -> Result<Created, Error> {
         let spec_error = |reason: String| Error::Spec { id: req.id.clone(), reason };
         let text = |path: &std::path::Path| {
             path.to_str().map(str::to_owned).ok_or_else(|| spec_error(format!("{path:?} is not UTF-8")))
         };
         let arg = CreateArg {
-            plan: plan::foreign(&req.spec).map_err(|e| spec_error(e.to_string()))?,
+            plan: plan::for_oci_runtime(&req.spec).map_err(|e| spec_error(e.to_string()))?,
             log_path: req.log_path.as_deref().map(text).transpose()?,
             tty: req.tty.then(|| plan::console_size(&req.spec)),
             stdin: req.stdin,
             stdin_once: req.stdin_once,
             oom_watch: true,
-            foreign: Some(ForeignPlan {
+            oci_runtime: Some(OciRuntimePlan {
                 runtime: text(&req.runtime)?,
                 root: text(&req.root)?,
                 bundle: text(&req.bundle)?,
@@ -289,7 +289,7 @@ impl Supervisor {
 
     fn created(&self, operation: &'static str, arg: CreateArg) -> Result<Created, Error> {
         let (reply, fds): (ProcessReply, _) = self.call(operation, &arg)?;
-        self.shared.held.put(&arg.id, reply.fds.into_iter().zip(fds).collect());
+        self.shared.spare_fds.put(&arg.id, reply.fds.into_iter().zip(fds).collect());
         Ok(Created { pid: reply.pid })
     }
 
@@ -320,7 +320,7 @@ impl Supervisor {
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
         }
-        self.shared.held.forget(id);
+        self.shared.spare_fds.forget(id);
         Ok(())
     }
 

@@ -95,7 +95,7 @@ mod tests {
             stdin: false,
             stdin_once: false,
             oom_watch: true,
-            foreign: None,
+            oci_runtime: None,
         };
         let signal = SignalArg { id: "a".to_owned(), signal: 15, all: false, exec: None };
         let mut bytes = hello().to_vec();

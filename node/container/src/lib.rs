@@ -14,7 +14,6 @@ mod child;
 mod client;
 mod error;
 mod failure;
-mod held;
 #[doc(hidden)]
 pub mod hostile;
 pub mod plan;
@@ -24,6 +23,7 @@ mod request;
 pub mod resources;
 pub mod seccomp;
 mod socket;
+mod spare_fds;
 mod spawn;
 mod supervisor;
 mod userns;
@@ -32,6 +32,6 @@ pub use client::Supervisor;
 pub use error::Error;
 pub use request::{
     AttachHandle, AttachRequest, ContainerState, ContainerStatus, CreateRequest, Created, Event, ExecHandle,
-    ExecRequest, ExecState, ForeignRequest, Rootfs, StartedAt, SupervisorConfig, WindowSize,
+    ExecRequest, ExecState, OciRuntimeRequest, Rootfs, StartedAt, SupervisorConfig, WindowSize,
 };
 pub use supervisor::{SupervisorArgs, supervisor_main};

@@ -275,7 +275,7 @@ pub fn launch(spec: &Spec, rootfs: &Rootfs) -> Result<LaunchPlan, PlanError> {
 }
 
 /// What the supervisor must know of a container that an OCI runtime makes from `spec`.
-pub fn foreign(spec: &Spec) -> Result<LaunchPlan, PlanError> {
+pub fn for_oci_runtime(spec: &Spec) -> Result<LaunchPlan, PlanError> {
     let linux = spec.linux().as_ref().ok_or(PlanError::Missing { part: "linux section" })?;
     let process = spec.process().as_ref().ok_or(PlanError::Missing { part: "process" })?;
     let spaces = namespaces::plan(linux)?;

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use crate::error::RefusalKind;
 use crate::plan::LaunchPlan;
 use crate::request::{AttachRequest, Event, WindowSize};
-use crate::supervisor::ForeignPlan;
+use crate::supervisor::OciRuntimePlan;
 
 /// First bytes of both directions.
 pub(crate) const MAGIC: [u8; 8] = *b"PODWSUP\n";
@@ -126,8 +126,8 @@ pub(crate) struct CreateArg {
     pub(crate) stdin_once: bool,
     pub(crate) oom_watch: bool,
     /// Only in `create-foreign`: who makes it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) foreign: Option<ForeignPlan>,
+    #[serde(rename = "foreign", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) oci_runtime: Option<OciRuntimePlan>,
 }
 
 /// Argument of operations on one container.

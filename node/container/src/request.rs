@@ -48,7 +48,7 @@ pub struct CreateRequest {
 
 /// One container to be made by an OCI runtime program; it waits for [`crate::Supervisor::start`].
 #[derive(Debug, Clone)]
-pub struct ForeignRequest {
+pub struct OciRuntimeRequest {
     /// Unique name of the container.
     pub id: String,
     /// What the bundle's `config.json` says.

@@ -11,12 +11,12 @@ mod container;
 mod create;
 mod delete;
 mod exec;
-mod foreign;
 mod helper;
 mod hooks;
 mod journal;
 mod log;
 mod notes;
+mod oci_runtime;
 mod output;
 mod poll;
 mod seal;
@@ -32,9 +32,9 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-pub(crate) use foreign::ForeignPlan;
 pub(crate) use journal::ids as journalled;
 pub(crate) use notes::note;
+pub(crate) use oci_runtime::OciRuntimePlan;
 use server::Server;
 
 /// Arguments of the hidden `supervisor` subcommand.

@@ -13,7 +13,7 @@ use crate::error::{Error, IoContext};
 use crate::layout::{encode_record, read_record};
 use crate::record::{LAYER_MAGIC, LayerMeta, LayerRef};
 use crate::store::ImageStore;
-use crate::unpack::{Unpacked, remove_tree, tie, unpack};
+use crate::unpack::{Unpacked, apply_deferred, remove_tree, unpack};
 
 /// Layers being unpacked now, by diff id, so that a second image joins instead of repeating.
 #[derive(Default)]
@@ -37,17 +37,17 @@ impl Flights {
 pub(crate) enum Staged {
     /// In the store under this folder name.
     Ready { dir: String, meta: LayerMeta },
-    /// Unpacked, but it must be tied to its parents before it is put in place.
-    Loose(Box<LooseLayer>),
+    /// Unpacked, but it needs its parents before it is put in place.
+    Deferred(Box<DeferredLayer>),
 }
 
 /// An unpacked layer that depends on its parents; its folder goes if it is dropped.
-pub(crate) struct LooseLayer {
+pub(crate) struct DeferredLayer {
     temp: PathBuf,
     unpacked: Unpacked,
 }
 
-impl Drop for LooseLayer {
+impl Drop for DeferredLayer {
     fn drop(&mut self) {
         if let Err(error) = remove_tree(&self.temp) {
             tracing::warn!(path = %self.temp.display(), %error, "unfinished layer not removed; the next open sweeps it");
@@ -78,7 +78,7 @@ impl ImageStore {
         let layout = &self.inner.layout;
         let temp = layout.temp();
         let result = self.stage_in(&temp, source, expected);
-        if !matches!(result, Ok(Staged::Loose(_))) {
+        if !matches!(result, Ok(Staged::Deferred(_))) {
             remove_tree(&temp).at("remove", &temp)?;
         }
         result
@@ -102,11 +102,11 @@ impl ImageStore {
         };
         let home = layout.blob(&unpacked.blob);
         fs::rename(&blob, &home).at("rename to", &home)?;
-        if unpacked.loose.is_empty() {
+        if unpacked.deferred.is_empty() {
             let meta = self.place(temp, &unpacked, &expected.diff_id.hex())?;
             return Ok(Staged::Ready { dir: expected.diff_id.hex(), meta });
         }
-        Ok(Staged::Loose(Box::new(LooseLayer { temp: temp.to_owned(), unpacked })))
+        Ok(Staged::Deferred(Box::new(DeferredLayer { temp: temp.to_owned(), unpacked })))
     }
 
     /// Puts an unpacked layer in its place; if another was quicker, that one stays.
@@ -130,7 +130,7 @@ impl ImageStore {
         Ok(meta)
     }
 
-    /// Ties loose layers to their parents, bottom up, and gives the layers of the image.
+    /// Applies to layers what waited for their parents, bottom up, and gives the layers of the image.
     pub(crate) fn settle(
         &self,
         staged: Vec<Staged>,
@@ -141,17 +141,19 @@ impl ImageStore {
         for ((staged, chain_id), media_type) in staged.into_iter().zip(chain_ids).zip(media_types) {
             let (dir, meta) = match staged {
                 Staged::Ready { dir, meta } => (dir, meta),
-                Staged::Loose(loose) => {
+                Staged::Deferred(deferred) => {
                     let parents: Vec<PathBuf> = layers
                         .iter()
                         .rev()
                         .map(|layer| self.inner.layout.layer(&layer.dir).join("fs"))
                         .collect();
-                    tie(&loose.temp.join("fs"), &parents, &loose.unpacked.loose).map_err(|source| {
-                        Error::Unpack { layer: loose.unpacked.diff_id.to_string(), source }
-                    })?;
+                    apply_deferred(&deferred.temp.join("fs"), &parents, &deferred.unpacked.deferred)
+                        .map_err(|source| Error::Unpack {
+                            layer: deferred.unpacked.diff_id.to_string(),
+                            source,
+                        })?;
                     let dir = chain_name(chain_id);
-                    let meta = self.place(&loose.temp, &loose.unpacked, &dir)?;
+                    let meta = self.place(&deferred.temp, &deferred.unpacked, &dir)?;
                     (dir, meta)
                 }
             };

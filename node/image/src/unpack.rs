@@ -2,7 +2,7 @@
 //!
 //! Each layer is unpacked by itself, without its parents: removals become overlay whiteouts and
 //! opaque marks. What needs the parents (attributes of directories the layer does not mention, hard
-//! links to files below) is remembered in [`Loose`] and tied up by `tie` when they are there.
+//! links to files below) is remembered in [`Deferred`] and applied by `apply_deferred` when they are there.
 //!
 //! Nothing in a layer can name a file outside its directory: paths are cleaned, parents are opened
 //! with `openat2(RESOLVE_IN_ROOT)`, files are made with `O_EXCL | O_NOFOLLOW` relative to them.
@@ -12,9 +12,9 @@
 //!
 //! Whiteouts: <https://github.com/opencontainers/image-spec/blob/main/layer.md#whiteouts>.
 
+mod deferred;
 mod entry;
 mod path;
-mod tie;
 mod tree;
 
 use std::fs::File;
@@ -29,7 +29,7 @@ use crate::digest::{Digest, HashingReader};
 use crate::pipe::{Reader, Writer, pipe};
 use crate::tar::{TarError, TarReader};
 
-pub(crate) use tie::tie;
+pub(crate) use deferred::apply_deferred;
 pub(crate) use tree::remove_tree;
 
 /// Chunk size and depth of the pipe between the inflating and the writing thread.
@@ -108,14 +108,14 @@ pub enum UnpackError {
 
 /// What a layer leaves open until its parents are there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Loose {
+pub struct Deferred {
     /// Directories made only to hold something; their attributes belong to the parents.
     pub directories: Vec<PathBuf>,
     /// Hard links whose target is not in this layer: link, target.
     pub links: Vec<(PathBuf, PathBuf)>,
 }
 
-impl Loose {
+impl Deferred {
     /// True if the layer means the same on any parents.
     pub fn is_empty(&self) -> bool {
         self.directories.is_empty() && self.links.is_empty()
@@ -137,8 +137,8 @@ pub struct Unpacked {
     pub inodes: u64,
     /// The layer hides everything below it.
     pub root_opaque: bool,
-    /// What must be tied up against the parents.
-    pub loose: Loose,
+    /// What must wait for the parents.
+    pub deferred: Deferred,
 }
 
 /// Unpacks the layer in `source` into the empty directory `dest`, copying the stream as given to

@@ -49,7 +49,7 @@ fn refused(layer: &LayerBuilder) -> UnpackError {
     yard.check();
     match result {
         Err(error) => error,
-        Ok(unpacked) if !unpacked.loose.links.is_empty() => UnpackError::Link {
+        Ok(unpacked) if !unpacked.deferred.links.is_empty() => UnpackError::Link {
             path: "loose".into(),
             target: "not in this layer".into(),
             reason: "left to the parents",
@@ -298,7 +298,7 @@ fn other_programs_tars_are_read() {
         assert!(made.success());
         let yard = Yard::new();
         let unpacked = yard.unpack(File::open(&path).unwrap()).unwrap();
-        assert!(unpacked.loose.is_empty());
+        assert!(unpacked.deferred.is_empty());
         assert_eq!(fs::read_to_string(yard.layer().join("sub/soft")).unwrap(), format);
         assert_eq!(fs::read_to_string(yard.layer().join("sub/hard")).unwrap(), format);
         assert_eq!(yard.layer().join(&long).exists(), format != "ustar");

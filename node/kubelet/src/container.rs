@@ -12,11 +12,11 @@ use podwire_wire::cri;
 
 use crate::{
     config::Config,
+    configmaps_and_secrets::Kind as ObjectKind,
     dns,
     env::{self, EnvError, Sources},
     labels,
     node::Node,
-    objects::Kind as ObjectKind,
     ops::StartInput,
     paths, resources,
     security::{self, SecurityError},
@@ -131,14 +131,14 @@ async fn sources(node: &Node, pod: &Pod, container: &Container) -> Result<Source
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let mut sources = Sources::default();
     for name in maps {
-        let fetched = node.objects.get(ObjectKind::ConfigMap, namespace, name, spec::uid(pod)).await;
+        let fetched = node.configs.get(ObjectKind::ConfigMap, namespace, name, spec::uid(pod)).await;
         if let Some(content) = fetched.map_err(ConfigError::Source)? {
             let text = content.data.iter().map(|(k, v)| (k.clone(), String::from_utf8_lossy(v).into_owned()));
             sources.config_maps.insert(name.to_owned(), text.collect());
         }
     }
     for name in secrets {
-        let fetched = node.objects.get(ObjectKind::Secret, namespace, name, spec::uid(pod)).await;
+        let fetched = node.configs.get(ObjectKind::Secret, namespace, name, spec::uid(pod)).await;
         if let Some(content) = fetched.map_err(ConfigError::Source)? {
             sources.secrets.insert(name.to_owned(), content.data.clone());
         }
@@ -153,7 +153,7 @@ async fn made_mounts(
     env: &[(String, String)],
     ips: Vec<String>,
 ) -> Result<Vec<cri::Mount>, ConfigError> {
-    let wish = Wish {
+    let input = MountInput {
         pod: input.pod.clone(),
         container: input.container.clone(),
         attempt: input.attempt,
@@ -163,13 +163,13 @@ async fn made_mounts(
     };
     let node = node.clone();
     let root = node.config.root_dir.clone();
-    tokio::task::spawn_blocking(move || mounts(&node.config, &wish))
+    tokio::task::spawn_blocking(move || mounts(&node.config, &input))
         .await
         .map_err(|error| ConfigError::Write { path: root, source: io::Error::other(error) })?
 }
 
 /// What the files of a container are made from.
-struct Wish {
+struct MountInput {
     pod: Arc<Pod>,
     container: Container,
     attempt: u32,
@@ -178,22 +178,22 @@ struct Wish {
     ips: Vec<String>,
 }
 
-fn mounts(config: &Config, wish: &Wish) -> Result<Vec<cri::Mount>, ConfigError> {
-    let (pod, container) = (&*wish.pod, &wish.container);
+fn mounts(config: &Config, input: &MountInput) -> Result<Vec<cri::Mount>, ConfigError> {
+    let (pod, container) = (&*input.pod, &input.container);
     let root = &config.root_dir;
     let below = Path::new("");
-    let mut all = volumes::container_mounts(root, pod, container, &wish.mounted, &wish.env)?;
+    let mut all = volumes::container_mounts(root, pod, container, &input.mounted, &input.env)?;
     let mounted_at = |path: &str| container.volume_mounts.iter().flatten().any(|m| m.mount_path == path);
     if !mounted_at("/etc/hosts") {
         let path = paths::etc_hosts(below, spec::uid(pod));
         let base = spec::host_network(pod).then(|| fs::read_to_string("/etc/hosts").unwrap_or_default());
-        let text = dns::hosts_file(pod, &wish.ips, &config.dns.domain, base.as_deref());
+        let text = dns::hosts_file(pod, &input.ips, &config.dns.domain, base.as_deref());
         write(root, &path, text.as_bytes(), 0o644)?;
         all.push(bind(&root.join(path), "/etc/hosts"));
     }
     let message = container.termination_message_path.as_deref().unwrap_or("/dev/termination-log");
     if !message.is_empty() {
-        let path = paths::termination_message(below, spec::uid(pod), &container.name, wish.attempt);
+        let path = paths::termination_message(below, spec::uid(pod), &container.name, input.attempt);
         write(root, &path, b"", 0o666)?;
         all.push(bind(&root.join(path), message));
     }

@@ -6,13 +6,13 @@ use podwire_api::image::ImageReference;
 use podwire_wire::cri;
 use serde_json::Value;
 
-use crate::{node::Node, objects::Kind, spec};
+use crate::{configmaps_and_secrets::Kind, node::Node, spec};
 
 /// The credentials for `image` among the pod's pull secrets, if any.
 pub(crate) async fn lookup(node: &Node, pod: &Pod, image: &str) -> Option<cri::AuthConfig> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     for secret in spec::spec(pod).image_pull_secrets.as_deref().unwrap_or_default() {
-        let fetched = node.objects.get(Kind::Secret, namespace, &secret.name, spec::uid(pod)).await;
+        let fetched = node.configs.get(Kind::Secret, namespace, &secret.name, spec::uid(pod)).await;
         // A missing pull secret is not an error: the image may be public.
         let Ok(Some(content)) = fetched else { continue };
         let json = match content.type_.as_str() {

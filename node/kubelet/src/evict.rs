@@ -251,8 +251,8 @@ async fn layers_of(node: &Node) -> BTreeMap<PodUid, Usage> {
             |field: Option<podwire_wire::cri::UInt64Value>| field.map(|v| v.value).unwrap_or_default();
         let usage =
             Usage { bytes: value(layer.used_bytes), inodes: value(layer.inodes_used), incomplete: false };
-        let held = all.entry(uid.as_str().into()).or_default();
-        *held = held.and(usage);
+        let total = all.entry(uid.as_str().into()).or_default();
+        *total = total.and(usage);
     }
     all
 }

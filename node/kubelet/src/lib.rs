@@ -2,7 +2,7 @@
 //!
 //! Talks to the API server only through `kube::Client` and to the container runtime only through CRI.
 //! Tasks: one per pod (`worker`), the pod watch (`source`), the runtime watch (`runtime::watch`), the node's
-//! status and lease (`node`), the event writer (`events`), one per config map or secret in use (`objects`),
+//! status and lease (`node`), the event writer (`events`), one per config map or secret in use (`configmaps_and_secrets`),
 //! the HTTPS server (`server`).
 
 mod admission;
@@ -10,13 +10,13 @@ pub mod api;
 mod cgroups;
 mod clock;
 mod config;
+mod configmaps_and_secrets;
 mod container;
 mod credentials;
 pub mod dns;
 mod env;
 pub mod events;
 mod evict;
-mod files;
 mod hooks;
 #[doc(hidden)]
 pub mod hostile;
@@ -26,7 +26,6 @@ mod labels;
 mod leftovers;
 pub mod logs;
 mod node;
-mod objects;
 pub mod observed;
 mod ops;
 pub mod paths;
@@ -41,6 +40,7 @@ mod security;
 mod server;
 mod source;
 pub mod spec;
+mod static_pods;
 pub mod status;
 pub mod tls;
 mod users;
@@ -128,7 +128,7 @@ impl Kubelet {
             runtime: runtime.clone(),
             events,
             images: images::Images::default(),
-            objects: objects::Objects::new(
+            configs: configmaps_and_secrets::ConfigMapsAndSecrets::new(
                 config.client.clone(),
                 inboxes.clone(),
                 tasks.clone(),
@@ -143,7 +143,7 @@ impl Kubelet {
             runtime_label: OnceLock::new(),
             pods: node::pods::Pods::default(),
             labels: Mutex::new(BTreeMap::new()),
-            mirrors: files::Mirrors::default(),
+            mirrors: static_pods::Mirrors::default(),
             changes: watch::channel(()).0,
             pressure: watch::channel(evict::plan::Pressure::default()).0,
             config,
@@ -170,10 +170,10 @@ impl Kubelet {
             files: usize::try_from(config.log_max_files).unwrap_or(5),
         };
         tasks.spawn(rotate::run(node.clone(), limits, shutdown.clone()));
-        let (wanted, statics) = watch::channel(files::Wanted::default());
+        let (wanted, statics) = watch::channel(static_pods::Wanted::default());
         if let Some(folder) = config.static_pod_dir.clone() {
             let name = config.node_name.clone();
-            tasks.spawn(files::run(folder, name, wanted, shutdown.clone()));
+            tasks.spawn(static_pods::run(folder, name, wanted, shutdown.clone()));
         }
         let source = source::Source {
             client: config.client.clone(),

@@ -22,12 +22,12 @@ use crate::{
     api::Api,
     cgroups::Cgroups,
     config::{Capacity, Config},
+    configmaps_and_secrets::ConfigMapsAndSecrets,
     dns::HostResolver,
     env,
     events::Recorder,
     images::Images,
     inbox::{Inbox, Signal},
-    objects::Objects,
     runtime::Runtime,
     sandbox, spec,
     users::Users,
@@ -68,27 +68,27 @@ impl Inboxes {
     }
 }
 
-/// Service account tokens held for pods until they are due for renewal.
+/// Service account tokens kept for pods until they are due for renewal.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens {
-    held: Mutex<HashMap<String, (String, Timestamp)>>,
+    tokens: Mutex<HashMap<String, (String, Timestamp)>>,
 }
 
 impl Tokens {
     /// A token that is not due yet.
     pub(crate) fn get(&self, key: &str, now: Timestamp) -> Option<(String, Timestamp)> {
-        let held = self.held.lock().expect("no holder panics");
-        held.get(key).filter(|(_, renew)| *renew > now).cloned()
+        let tokens = self.tokens.lock().expect("no holder panics");
+        tokens.get(key).filter(|(_, renew)| *renew > now).cloned()
     }
 
     /// Keeps a token.
     pub(crate) fn put(&self, key: String, token: String, renew: Timestamp) {
-        self.held.lock().expect("no holder panics").insert(key, (token, renew));
+        self.tokens.lock().expect("no holder panics").insert(key, (token, renew));
     }
 
     /// Drops the tokens of a pod.
     pub(crate) fn forget(&self, uid: &str) {
-        self.held.lock().expect("no holder panics").retain(|key, _| !key.starts_with(uid));
+        self.tokens.lock().expect("no holder panics").retain(|key, _| !key.starts_with(uid));
     }
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct Node {
     pub(crate) runtime: Runtime,
     pub(crate) events: Recorder,
     pub(crate) images: Images,
-    pub(crate) objects: Objects,
+    pub(crate) configs: ConfigMapsAndSecrets,
     pub(crate) services: services::Services,
     pub(crate) tokens: Tokens,
     pub(crate) cgroups: Cgroups,
@@ -112,7 +112,7 @@ pub(crate) struct Node {
     pub(crate) runtime_label: OnceLock<String>,
     pub(crate) pods: pods::Pods,
     pub(crate) labels: Mutex<BTreeMap<String, String>>,
-    pub(crate) mirrors: crate::files::Mirrors,
+    pub(crate) mirrors: crate::static_pods::Mirrors,
     /// Rung whenever a pod's computed status changed.
     pub(crate) changes: tokio::sync::watch::Sender<()>,
     /// What the node is short of.

@@ -357,7 +357,7 @@ async fn tear_down_inner(
     let files = async { volumes::tear_down(node, &reference, remove).await.map_err(TearDownError::Volumes) };
     let (runtime, files) = tokio::join!(runtime, files);
     runtime.and(files)?;
-    if node.users.held(spec::uid(pod)).is_some() {
+    if node.users.range_of(spec::uid(pod)).is_some() {
         let (node, uid) = (node.clone(), spec::uid(pod).to_owned());
         let freed = tokio::task::spawn_blocking(move || node.users.release(&uid)).await;
         freed.map_err(io::Error::other).and_then(|freed| freed).map_err(TearDownError::Volumes)?;

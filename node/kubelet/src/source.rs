@@ -24,13 +24,13 @@ use tokio_util::sync::CancellationToken;
 use podwire_wire::ids::PodUid;
 
 use crate::{
-    files,
     inbox::{Inbox, Signal},
     leftovers,
     node::Node,
     observed::{Observed, Users},
     runtime::watch,
     spec::{self, PodRef},
+    static_pods,
     worker::Worker,
 };
 
@@ -41,7 +41,7 @@ pub(crate) struct Source {
     pub(crate) orphans: mpsc::Receiver<(PodRef, Observed)>,
     pub(crate) adoptable: BTreeMap<PodUid, (PodRef, Observed)>,
     /// Pods from this node's files.
-    pub(crate) statics: tokio::sync::watch::Receiver<files::Wanted>,
+    pub(crate) statics: tokio::sync::watch::Receiver<static_pods::Wanted>,
     /// Every pod of the API, since the first complete list.
     pub(crate) listed: Option<BTreeSet<PodUid>>,
     /// Whether files and cgroups of pods long gone were looked for.
@@ -127,8 +127,8 @@ impl Source {
     async fn heard(&mut self, event: Event<Pod>, batch: &mut Vec<Pod>, shutdown: &CancellationToken) {
         match event {
             Event::Init => batch.clear(),
-            Event::InitApply(pod) | Event::Apply(pod) if files::is_mirror(&pod) => self.mirror(&pod),
-            Event::Delete(pod) if files::is_mirror(&pod) => {
+            Event::InitApply(pod) | Event::Apply(pod) if static_pods::is_mirror(&pod) => self.mirror(&pod),
+            Event::Delete(pod) if static_pods::is_mirror(&pod) => {
                 self.node.mirrors.gone(&pod);
                 self.remake_mirrors();
             }
@@ -189,7 +189,7 @@ impl Source {
             }
             let (node, pod, uid) = (self.node.clone(), pod.clone(), uid.clone());
             self.node.tasks.spawn(async move {
-                files::make_mirror(&node, &pod).await;
+                static_pods::make_mirror(&node, &pod).await;
                 node.inboxes.signal(&uid, Signal::Mirrored);
             });
         }

@@ -116,13 +116,13 @@ pub(crate) struct Users {
     root: PathBuf,
     ids: UserIds,
     /// First id by pod uid.
-    held: Mutex<BTreeMap<String, u32>>,
+    ranges: Mutex<BTreeMap<String, u32>>,
 }
 
 impl Users {
     /// Reads which ranges pods of this node have. Blocks.
     pub(crate) fn open(root: &Path, ids: UserIds) -> io::Result<Users> {
-        let users = Users { root: root.to_owned(), ids, held: Mutex::default() };
+        let users = Users { root: root.to_owned(), ids, ranges: Mutex::default() };
         let entries = match std::fs::read_dir(root.join("pods")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(users),
             other => other?,
@@ -131,7 +131,7 @@ impl Users {
             let name = entry?.file_name();
             let Some(uid) = name.to_str() else { continue };
             let taken = users.read(uid).and_then(|found| match found {
-                Some(first) => users.take(&mut users.held.lock().expect("no holder panics"), uid, first),
+                Some(first) => users.take(&mut users.ranges.lock().expect("no holder panics"), uid, first),
                 None => Ok(()),
             });
             if let Err(error) = taken {
@@ -144,53 +144,53 @@ impl Users {
 
     /// The first id of the pod's range, which it gets now if it has none. Blocks.
     pub(crate) fn range(&self, uid: &str) -> Result<u32, UsersError> {
-        let mut held = self.held.lock().expect("no holder panics");
+        let mut ranges = self.ranges.lock().expect("no holder panics");
         if let Some(first) = self.read(uid)? {
-            self.take(&mut held, uid, first)?;
+            self.take(&mut ranges, uid, first)?;
             return Ok(first);
         }
-        let first = match held.get(uid) {
+        let first = match ranges.get(uid) {
             Some(first) => *first,
             None => {
-                let taken: std::collections::BTreeSet<u32> = held.values().copied().collect();
+                let taken: std::collections::BTreeSet<u32> = ranges.values().copied().collect();
                 self.ids.ranges().find(|first| !taken.contains(first)).ok_or(UsersError::Exhausted)?
             }
         };
         self.write(uid, first)?;
-        held.insert(uid.to_owned(), first);
+        ranges.insert(uid.to_owned(), first);
         Ok(first)
     }
 
     /// A sandbox runs with this range, whatever the disk says.
     pub(crate) fn adopt(&self, uid: &str, first: u32) {
-        let mut held = self.held.lock().expect("no holder panics");
-        if held.get(uid) == Some(&first) {
+        let mut ranges = self.ranges.lock().expect("no holder panics");
+        if ranges.get(uid) == Some(&first) {
             return;
         }
-        if let Err(error) = self.take(&mut held, uid, first) {
+        if let Err(error) = self.take(&mut ranges, uid, first) {
             tracing::error!(uid, first, error = %error, "a pod runs with user ids that are not its own");
         }
     }
 
     /// The first id of a range that was given before.
-    pub(crate) fn held(&self, uid: &str) -> Option<u32> {
-        self.held.lock().expect("no holder panics").get(uid).copied()
+    pub(crate) fn range_of(&self, uid: &str) -> Option<u32> {
+        self.ranges.lock().expect("no holder panics").get(uid).copied()
     }
 
     /// Nothing of the pod runs any more: its range is free. Blocks.
     pub(crate) fn release(&self, uid: &str) -> io::Result<()> {
-        let mut held = self.held.lock().expect("no holder panics");
-        if !held.contains_key(uid) {
+        let mut ranges = self.ranges.lock().expect("no holder panics");
+        if !ranges.contains_key(uid) {
             return Ok(());
         }
         beneath::remove_path(&paths::pod(&self.root, uid).join(FILE))?;
-        held.remove(uid);
+        ranges.remove(uid);
         Ok(())
     }
 
-    fn take(&self, held: &mut BTreeMap<String, u32>, uid: &str, first: u32) -> Result<(), UsersError> {
+    fn take(&self, ranges: &mut BTreeMap<String, u32>, uid: &str, first: u32) -> Result<(), UsersError> {
         let refused = |text: String| Err(UsersError::Record(text));
-        match held.get(uid) {
+        match ranges.get(uid) {
             Some(old) if *old == first => return Ok(()),
             Some(_) => return refused(format!("different user namespace range already used by pod {uid:?}")),
             None => {}
@@ -198,10 +198,10 @@ impl Users {
         if !self.ids.ranges().any(|range| range == first) {
             return refused(format!("id {first} is out of range"));
         }
-        if held.values().any(|taken| *taken == first) {
+        if ranges.values().any(|taken| *taken == first) {
             return refused(format!("range picked for pod {uid:?} already taken"));
         }
-        held.insert(uid.to_owned(), first);
+        ranges.insert(uid.to_owned(), first);
         Ok(())
     }
 
@@ -298,7 +298,7 @@ pub(crate) fn for_container(
     if !wanted(pod) {
         return Ok(of_node());
     }
-    let first = node.users.held(spec::uid(pod)).ok_or(UsersError::Sandbox)?;
+    let first = node.users.range_of(spec::uid(pod)).ok_or(UsersError::Sandbox)?;
     match sandbox.users {
         Some(observed::Users::Own { first: runs }) if runs == first => Ok(of_pod(first)),
         // A runtime that does not say is asked for the range once more, and has to refuse what it cannot do.

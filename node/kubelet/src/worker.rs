@@ -155,7 +155,7 @@ impl Worker {
             }
         }
         self.probes.stop_all();
-        self.node.objects.release(&self.reference.uid);
+        self.node.configs.release(&self.reference.uid);
         tracing::debug!(pod = %self.reference, "pod worker ended");
     }
 

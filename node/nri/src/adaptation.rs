@@ -1,4 +1,4 @@
-//! The runtime's side of NRI: plugins come and go, events reach them in order, their wishes are merged.
+//! The runtime's side of NRI: plugins come and go, events reach them in order, what they ask for is merged.
 //!
 //! Tasks, all in one tracker that [`Adaptation::run`] awaits: the accept loop, one per connection (registration,
 //! synchronization, then waiting for its end), one per launched plugin's process, and those of `link`.

@@ -18,7 +18,7 @@ use podwire_wire::nri::{
 pub use self::owners::Conflict;
 use self::owners::Owners;
 use self::resources::{claim_resources, overlay_resources};
-pub(crate) use self::words::wishes;
+pub(crate) use self::words::requested;
 
 /// The mark in front of a key that is to be taken away.
 const REMOVAL: char = '-';

@@ -11,7 +11,7 @@ use tokio::{net::UnixListener, sync::mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    container::{apparmor::Confinement, exits, oci_runtimes::Foreigners},
+    container::{apparmor::Confinement, exits, oci_runtimes::OciRuntimes},
     core::Core,
     error::{Error, OpError},
     host,
@@ -93,7 +93,7 @@ impl Config {
     ///
     /// Not cancel safe: a supervisor that was started keeps running.
     pub async fn build(self) -> Result<Runtime, Error> {
-        let handlers = Foreigners::open(&self.handlers)?;
+        let handlers = OciRuntimes::open(&self.handlers)?;
         let sandboxes = self.settings.run_dir.join("sandboxes");
         for folder in [&sandboxes, &self.settings.data_dir] {
             std::fs::create_dir_all(folder)

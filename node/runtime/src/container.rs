@@ -342,15 +342,15 @@ pub(crate) fn release(core: &Core, container: &Container) -> Result<(), OpError>
 pub(crate) async fn update(
     core: &Arc<Core>,
     container: &Arc<Container>,
-    wish: &cri::LinuxContainerResources,
+    requested: &cri::LinuxContainerResources,
 ) -> Result<(), OpError> {
     let _turn = container.turn.take().await;
     let state = container.state();
     if state.phase() == ContainerPhase::Exited || state.removing {
         return Err(OpError::Precondition { why: format!("container {} is not running", container.id()) });
     }
-    let merged = resources::merge(&state.resources.clone().unwrap_or_default(), wish);
-    let mut limits = resources::plan(wish, core.host.cgroup_v2);
+    let merged = resources::merge(&state.resources.clone().unwrap_or_default(), requested);
+    let mut limits = resources::plan(requested, core.host.cgroup_v2);
     let updated = core.plugins.update_container(container, &mut limits).await;
     updated.map_err(OpError::failed("update the container's plugins"))?;
     if state.phase() == ContainerPhase::Running {

@@ -18,7 +18,7 @@ use podwire_wire::ids::{ContainerId, SandboxId};
 
 use crate::{
     config::Settings,
-    container::{apparmor::Confinement, oci_runtimes::Foreigners, spec::Host},
+    container::{apparmor::Confinement, oci_runtimes::OciRuntimes, spec::Host},
     error::{OpError, Shared},
     joins::Joins,
     model::{Registry, SandboxKey},
@@ -32,7 +32,7 @@ use crate::{
 pub(crate) struct Core {
     pub(crate) settings: Settings,
     pub(crate) host: Host,
-    pub(crate) handlers: Foreigners,
+    pub(crate) handlers: OciRuntimes,
     /// Whether pods can have user namespaces here, once somebody has asked.
     pub(crate) user_namespaces: OnceLock<bool>,
     pub(crate) images: ImageStore,
@@ -83,8 +83,8 @@ impl Core {
 
     /// The cgroup a pod's containers go below.
     pub(crate) fn cgroup_parent(&self, config: &podwire_wire::cri::PodSandboxConfig) -> String {
-        let wish = config.linux.as_ref().map(|linux| linux.cgroup_parent.as_str()).unwrap_or_default();
-        let parent = if wish.is_empty() { self.settings.cgroup_root.as_str() } else { wish };
+        let requested = config.linux.as_ref().map(|linux| linux.cgroup_parent.as_str()).unwrap_or_default();
+        let parent = if requested.is_empty() { self.settings.cgroup_root.as_str() } else { requested };
         format!("/{}", parent.trim_matches('/'))
     }
 

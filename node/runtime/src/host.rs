@@ -62,17 +62,20 @@ pub(crate) fn detect() -> Host {
 }
 
 /// The device nodes behind one of CRI's devices; a folder gives all nodes below it.
-pub(crate) fn devices(wish: &cri::Device) -> io::Result<Vec<ResolvedDevice>> {
-    let source = fs::canonicalize(&wish.host_path)?;
-    let target =
-        PathBuf::from(if wish.container_path.is_empty() { &wish.host_path } else { &wish.container_path });
-    let access = if wish.permissions.is_empty() { "rwm" } else { &wish.permissions };
+pub(crate) fn devices(requested: &cri::Device) -> io::Result<Vec<ResolvedDevice>> {
+    let source = fs::canonicalize(&requested.host_path)?;
+    let target = PathBuf::from(if requested.container_path.is_empty() {
+        &requested.host_path
+    } else {
+        &requested.container_path
+    });
+    let access = if requested.permissions.is_empty() { "rwm" } else { &requested.permissions };
     let mut list = Vec::new();
     collect(&source, &target, access, &mut list)?;
     if list.is_empty() {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("{} is not a device", wish.host_path),
+            format!("{} is not a device", requested.host_path),
         ));
     }
     Ok(list)
@@ -142,8 +145,8 @@ pub(crate) fn all_devices() -> io::Result<Vec<ResolvedDevice>> {
 }
 
 /// Finds the source of one of CRI's mounts; a missing one is made as a folder, as Kubernetes expects.
-pub(crate) fn mount_source(wish: &cri::Mount) -> io::Result<Resolved> {
-    let path = Path::new(&wish.host_path);
+pub(crate) fn mount_source(requested: &cri::Mount) -> io::Result<Resolved> {
+    let path = Path::new(&requested.host_path);
     let source = match fs::canonicalize(path) {
         Ok(source) => source,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -152,7 +155,7 @@ pub(crate) fn mount_source(wish: &cri::Mount) -> io::Result<Resolved> {
         }
         Err(error) => return Err(error),
     };
-    Ok(Resolved { wish: wish.clone(), source })
+    Ok(Resolved { requested: requested.clone(), source })
 }
 
 #[cfg(test)]
@@ -168,12 +171,12 @@ mod tests {
 
     #[test]
     fn a_device_keeps_its_numbers_under_another_name() {
-        let wish = cri::Device {
+        let requested = cri::Device {
             container_path: "/dev/nothing".into(),
             host_path: "/dev/null".into(),
             permissions: "r".into(),
         };
-        let found = devices(&wish).unwrap();
+        let found = devices(&requested).unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].major, found[0].minor, found[0].block), (1, 3, false));
         assert_eq!((found[0].path.to_str(), found[0].access.as_str()), (Some("/dev/nothing"), "r"));
@@ -188,10 +191,10 @@ mod tests {
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&real, &link).unwrap();
         fs::create_dir(&real).unwrap();
-        let wish =
+        let requested =
             |path: &Path| cri::Mount { host_path: path.to_string_lossy().into_owned(), ..Default::default() };
-        assert_eq!(mount_source(&wish(&link)).unwrap().source, fs::canonicalize(&real).unwrap());
+        assert_eq!(mount_source(&requested(&link)).unwrap().source, fs::canonicalize(&real).unwrap());
         let fresh = dir.path().join("a/b");
-        assert!(mount_source(&wish(&fresh)).unwrap().source.is_dir());
+        assert!(mount_source(&requested(&fresh)).unwrap().source.is_dir());
     }
 }

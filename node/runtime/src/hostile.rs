@@ -56,12 +56,12 @@ pub fn cdi(folder: &Path) -> Vec<Spec> {
 
 /// User, group and all groups of a container whose image has these files. Must never panic.
 pub fn identity(
-    wish: &cri::LinuxContainerSecurityContext,
+    requested: &cri::LinuxContainerSecurityContext,
     image_user: &str,
     passwd: &str,
     group: &str,
 ) -> Option<(u32, u32, Vec<u32>)> {
-    let found = user::resolve(wish, image_user, passwd, group).ok()?;
+    let found = user::resolve(requested, image_user, passwd, group).ok()?;
     Some((found.uid, found.gid, found.groups))
 }
 

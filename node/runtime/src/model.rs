@@ -159,11 +159,11 @@ impl Sandbox {
 
     /// The pod's user namespace, if it has one of its own.
     pub(crate) fn user_namespace(&self) -> Option<UserNamespace> {
-        let wish = self.namespace_options().userns_options?;
-        if wish.mode != cri::NamespaceMode::Pod as i32 {
+        let requested = self.namespace_options().userns_options?;
+        if requested.mode != cri::NamespaceMode::Pod as i32 {
             return None;
         }
-        Some(UserNamespace { path: Some(self.dir.join("user")), uids: wish.uids, gids: wish.gids })
+        Some(UserNamespace { path: Some(self.dir.join("user")), uids: requested.uids, gids: requested.gids })
     }
 
     pub(crate) fn host_network(&self) -> bool {

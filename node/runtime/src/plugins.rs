@@ -63,8 +63,8 @@ impl View {
     }
 }
 
-fn limits(wish: Option<&cri::LinuxContainerResources>) -> Option<api::LinuxResources> {
-    wish.map(|wish| words::resources_from_oci(&resources::plan(wish, false)))
+fn limits(requested: Option<&cri::LinuxContainerResources>) -> Option<api::LinuxResources> {
+    requested.map(|requested| words::resources_from_oci(&resources::plan(requested, false)))
 }
 
 /// A pod in NRI's words.
@@ -149,7 +149,7 @@ fn planned(spec: &Spec, config: &cri::ContainerConfig, id: &str, digest: &str) -
 }
 
 /// A container that is planned and not yet made, in NRI's words.
-fn wished(new: NewContainer<'_>, spec: &Spec) -> api::Container {
+fn new_container(new: NewContainer<'_>, spec: &Spec) -> api::Container {
     let mut planned = planned(spec, new.config, &new.image.id, &image_ref(new.image));
     if let Some(linux) = &mut planned.linux {
         linux.seccomp_policy = words::describe_seccomp(spec);
@@ -292,14 +292,14 @@ impl Plugins {
         spec: &mut Spec,
     ) -> Result<(), PluginError> {
         let Some(core) = self.audience(new.sandbox) else { return Ok(()) };
-        let wish = self.nri.create_container(pod(&core, new.sandbox), wished(new, spec)).await?;
-        let applied = words::apply(&wish.adjust, spec)?;
+        let requested = self.nri.create_container(pod(&core, new.sandbox), new_container(new, spec)).await?;
+        let applied = words::apply(&requested.adjust, spec)?;
         if let Some(class) = applied.blockio_class.filter(|class| !class.is_empty()) {
             return Err(format!("there is no block I/O class {class:?} on this node").into());
         }
         crate::container::cdi::inject(spec, &core.settings.cdi_dirs, &applied.cdi_devices)?;
-        change_others(&core, wish.updates).await;
-        evict(&core, wish.evictions);
+        change_others(&core, requested.updates).await;
+        evict(&core, requested.evictions);
         Ok(())
     }
 
@@ -310,7 +310,7 @@ impl Plugins {
         spec: &Spec,
     ) -> Result<(), PluginError> {
         let Some(core) = self.audience(new.sandbox) else { return Ok(()) };
-        let (pod, container) = (pod(&core, new.sandbox), wished(new, spec));
+        let (pod, container) = (pod(&core, new.sandbox), new_container(new, spec));
         let updates = self.nri.stop_container(pod.clone(), container.clone()).await?;
         change_others(&core, updates).await;
         self.nri.remove_container(pod, container).await.map_err(PluginError::from)
@@ -343,10 +343,10 @@ impl Plugins {
     ) -> Result<(), PluginError> {
         let Some((core, sandbox)) = self.audience_of(container) else { return Ok(()) };
         let asked = words::resources_from_oci(limits);
-        let wish = self.nri.update_container(pod(&core, &sandbox), known(container), asked).await?;
-        words::apply_resources(&wish.resources, limits)?;
-        change_others(&core, wish.updates).await;
-        evict(&core, wish.evictions);
+        let requested = self.nri.update_container(pod(&core, &sandbox), known(container), asked).await?;
+        words::apply_resources(&requested.resources, limits)?;
+        change_others(&core, requested.updates).await;
+        evict(&core, requested.evictions);
         Ok(())
     }
 

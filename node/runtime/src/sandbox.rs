@@ -224,9 +224,9 @@ fn make_namespaces(sandbox: &Sandbox) -> Result<(), OpError> {
         return Err(OpError::invalid("sysctls need namespaces of the pod's own"));
     }
     let owner = sandbox.user_namespace().map(|users| (root_of(&users.uids), root_of(&users.gids)));
-    let wish =
-        pod_files::Wish { hostname: &hostname, dns: sandbox.config.dns_config.as_ref(), host_ipc, owner };
-    pod_files::write(dir, &wish).map_err(OpError::failed("write the pod's files"))
+    let files =
+        pod_files::PodFiles { hostname: &hostname, dns: sandbox.config.dns_config.as_ref(), host_ipc, owner };
+    pod_files::write(dir, &files).map_err(OpError::failed("write the pod's files"))
 }
 
 /// Attaches the pod's network; gives its addresses and the plugins' result.

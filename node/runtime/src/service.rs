@@ -241,8 +241,8 @@ impl RuntimeService for Service {
     ) -> Reply<cri::UpdateContainerResourcesResponse> {
         let request = request.into_inner();
         let container = self.container(&request.container_id)?;
-        let (core, wish) = (self.core.clone(), request.linux.unwrap_or_default());
-        self.detached(async move { container::update(&core, &container, &wish).await }).await?;
+        let (core, requested) = (self.core.clone(), request.linux.unwrap_or_default());
+        self.detached(async move { container::update(&core, &container, &requested).await }).await?;
         Ok(Response::new(cri::UpdateContainerResourcesResponse {}))
     }
 

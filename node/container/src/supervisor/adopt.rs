@@ -12,11 +12,11 @@ use rustix::event::epoll::EventFlags;
 use super::clients::{Reply, ok, unzip};
 use super::container::{Container, Exited, Phase, Process};
 use super::delete::UNKNOWN;
-use super::foreign::Foreign;
 use super::hooks::Progress;
 use super::journal::{Record, birth};
 use super::log::Log;
 use super::note;
+use super::oci_runtime::OciRuntime;
 use super::output::Output;
 use super::poll::{Source, Stream, Whose, now};
 use super::server::{Server, internal, not_found};
@@ -89,7 +89,7 @@ impl Server {
             adopted: true,
             waits_for_reaping: false,
             hooks: Progress::past(),
-            foreign: record.foreign.map(Foreign::new),
+            oci_runtime: record.oci_runtime.map(OciRuntime::new),
             deleting: None,
         };
         if alive {
@@ -187,9 +187,9 @@ fn open_living(pid: u32) -> io::Result<Option<OwnedFd>> {
 
 /// The log of a container that lives on, whether or not it can be opened now.
 pub(super) fn resume_log(id: &str, path: std::path::PathBuf) -> Log {
-    let (log, trouble) = Log::resume(path);
-    if let Some(trouble) = trouble {
-        note(&format!("container {id}: {trouble}"));
+    let (log, failure) = Log::resume(path);
+    if let Some(failure) = failure {
+        note(&format!("container {id}: {failure}"));
     }
     log
 }

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::attach::Sink;
 use super::clients::Reply;
-use super::foreign::{Foreign, ForeignExec};
 use super::hooks::Progress;
 use super::log::Log;
+use super::oci_runtime::{OciRuntime, OciRuntimeExec};
 use super::output::Output;
 use super::poll::{Stream, Token};
 use crate::plan::LaunchPlan;
@@ -78,7 +78,7 @@ pub(super) struct Container {
     pub(super) waits_for_reaping: bool,
     pub(super) hooks: Progress,
     /// An OCI runtime makes and deletes it.
-    pub(super) foreign: Option<Foreign>,
+    pub(super) oci_runtime: Option<OciRuntime>,
     pub(super) deleting: Option<Deleting>,
 }
 
@@ -101,7 +101,7 @@ pub(super) struct Exec {
     pub(super) failure: Option<(Reply, Refusal)>,
     pub(super) exit_code: Option<i32>,
     /// An OCI runtime has yet to start it.
-    pub(super) foreign: Option<ForeignExec>,
+    pub(super) oci_runtime: Option<OciRuntimeExec>,
 }
 
 /// An exec whose caller still waits, with the descriptors for it.

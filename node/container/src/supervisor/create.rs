@@ -205,7 +205,7 @@ impl Server {
             adopted: false,
             waits_for_reaping: false,
             hooks: Progress::default(),
-            foreign: None,
+            oci_runtime: None,
             deleting: None,
         })
     }
@@ -372,8 +372,8 @@ impl Server {
 
     pub(super) fn start(&mut self, reply: Reply, id: &str) -> Result<(), Refusal> {
         let container = self.container(id)?;
-        if container.foreign.is_some() && matches!(container.phase, Phase::Created(_)) {
-            return self.start_foreign(reply, id);
+        if container.oci_runtime.is_some() && matches!(container.phase, Phase::Created(_)) {
+            return self.start_by_oci_runtime(reply, id);
         }
         if matches!(container.phase, Phase::Created(_))
             && !container.plan.hooks.start_container.is_empty()

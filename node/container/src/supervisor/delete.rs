@@ -39,7 +39,7 @@ impl Server {
         if container.has_exited() {
             return;
         }
-        if container.foreign.is_some() && matches!(container.phase, Phase::Starting(_)) {
+        if container.oci_runtime.is_some() && matches!(container.phase, Phase::Starting(_)) {
             // Its runtime is about to say that it has started; then we look again.
             if let Some(token) = container.process.pidfd_token.take() {
                 self.poll.remove(&container.process.pidfd, token);
@@ -54,8 +54,8 @@ impl Server {
                 None => return,
             },
         };
-        if container.foreign.is_some() && matches!(container.phase, Phase::Creating(_)) {
-            return self.foreign_created(id, exit);
+        if container.oci_runtime.is_some() && matches!(container.phase, Phase::Creating(_)) {
+            return self.oci_runtime_created(id, exit);
         }
         if let Some(token) = container.process.pidfd_token.take() {
             self.poll.remove(&container.process.pidfd, token);
@@ -133,12 +133,12 @@ impl Server {
 
     /// Kills what is left, removes the cgroup and answers, or leaves it for the next round.
     fn continue_deletion(&mut self, id: &str) {
-        if !self.foreign_is_deleted(id) {
+        if !self.oci_runtime_is_deleted(id) {
             return;
         }
         let Some(container) = self.containers.get_mut(id) else { return };
         let Some(deleting) = &mut container.deleting else { return };
-        let mut trouble = None;
+        let mut failure = None;
         let execs_run = container.execs.values().any(|exec| exec.exit_code.is_none());
         if let Some(group) = &container.group {
             match group.try_remove() {
@@ -153,9 +153,9 @@ impl Server {
                         return;
                     }
                     let pids = group.processes().unwrap_or_default();
-                    trouble = Some(format!("cgroup {:?} still has processes {pids:?}", group.path()));
+                    failure = Some(format!("cgroup {:?} still has processes {pids:?}", group.path()));
                 }
-                Err(error) => trouble = Some(error.to_string()),
+                Err(error) => failure = Some(error.to_string()),
             }
         } else if execs_run && deleting.tries < MOST_TRIES {
             deleting.tries += 1;
@@ -166,11 +166,11 @@ impl Server {
             return;
         }
         if self.stop_hooks_are_done(id) {
-            self.finish_deletion(id, trouble);
+            self.finish_deletion(id, failure);
         }
     }
 
-    fn finish_deletion(&mut self, id: &str, trouble: Option<String>) {
+    fn finish_deletion(&mut self, id: &str, failure: Option<String>) {
         let execs: Vec<String> = match self.containers.get(id) {
             Some(container) => container.execs.keys().cloned().collect(),
             None => return,
@@ -191,9 +191,9 @@ impl Server {
         }
         let Some(deleting) = container.deleting.take() else { return };
         for reply in deleting.replies {
-            match (&deleting.verdict, &trouble) {
+            match (&deleting.verdict, &failure) {
                 (Some(verdict), _) => self.refuse(reply, verdict.clone()),
-                (None, Some(trouble)) => self.refuse(reply, refusal(RefusalKind::Internal, trouble.clone())),
+                (None, Some(failure)) => self.refuse(reply, refusal(RefusalKind::Internal, failure.clone())),
                 (None, None) => self.answer(reply, &()),
             }
         }

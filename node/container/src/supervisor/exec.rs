@@ -76,8 +76,8 @@ impl Server {
         if arg.argv.first().is_none_or(String::is_empty) {
             return Err(refusal(RefusalKind::Setup, "there is no program to run"));
         }
-        if container.foreign.is_some() {
-            return self.exec_foreign(reply, arg);
+        if container.oci_runtime.is_some() {
+            return self.exec_by_oci_runtime(reply, arg);
         }
         let plan = program(container, &arg);
         let program = Program::new(&plan).map_err(|e| internal(&e))?;
@@ -96,7 +96,8 @@ impl Server {
         fds.extend(wiring.stdout.map(|(fd, _)| (FdRole::Stdout, fd)));
         fds.extend(wiring.stderr.map(|(fd, _)| (FdRole::Stderr, fd)));
         let starting = Some(Starting { reply, fds });
-        let exec = Exec { process, program: plan, starting, failure: None, exit_code: None, foreign: None };
+        let exec =
+            Exec { process, program: plan, starting, failure: None, exit_code: None, oci_runtime: None };
         self.container(&arg.id)?.execs.insert(arg.exec_id, exec);
         Ok(())
     }
@@ -148,8 +149,8 @@ impl Server {
             Ok(None) => return,
             Err(_) => pidfd::Exit::Code(255),
         };
-        if exec.foreign.is_some() {
-            return self.foreign_exec_started(id, exec_id, exit);
+        if exec.oci_runtime.is_some() {
+            return self.oci_runtime_exec_started(id, exec_id, exit);
         }
         if let Some(token) = exec.process.pidfd_token.take() {
             self.poll.remove(&exec.process.pidfd, token);

@@ -176,11 +176,11 @@ impl Server {
         }
         let ended = Ended { exit, output };
         match helper.purpose {
-            Purpose::Start { container, reply } => self.foreign_started(&container, reply, &ended),
+            Purpose::Start { container, reply } => self.oci_runtime_started(&container, reply, &ended),
             Purpose::Signal { container, signal, reply } => {
-                self.foreign_signalled(&container, signal, reply, &ended)
+                self.oci_runtime_signalled(&container, signal, reply, &ended)
             }
-            Purpose::Delete { container } => self.foreign_deleted(&container, &ended),
+            Purpose::Delete { container } => self.oci_runtime_deleted(&container, &ended),
             Purpose::Hook { container, point, at } => self.hook_ended(&container, point, at, &ended),
         }
     }

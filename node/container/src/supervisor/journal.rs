@@ -14,7 +14,7 @@ use podwire_linux::boot_journal::{BootJournal, Frame, Kind};
 use serde::{Deserialize, Serialize};
 
 use super::container::{Container, Exited, Phase};
-use super::foreign::ForeignPlan;
+use super::oci_runtime::OciRuntimePlan;
 use crate::plan::LaunchPlan;
 
 const KIND: Kind = Kind { magic: b"PODWSUPJ", version: 2 };
@@ -35,8 +35,8 @@ pub(super) struct Record {
     pub(super) plan: LaunchPlan,
     pub(super) log_path: Option<PathBuf>,
     pub(super) oom_watch: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) foreign: Option<ForeignPlan>,
+    #[serde(rename = "foreign", default, skip_serializing_if = "Option::is_none")]
+    pub(super) oci_runtime: Option<OciRuntimePlan>,
     #[serde(default)]
     pub(super) started_at: Option<u64>,
     #[serde(default)]
@@ -99,7 +99,7 @@ impl Record {
             },
             log_path: container.log.as_ref().map(|log| log.path().to_owned()),
             oom_watch: container.oom_watch,
-            foreign: container.foreign.as_ref().map(|foreign| foreign.plan.clone()),
+            oci_runtime: container.oci_runtime.as_ref().map(|oci_runtime| oci_runtime.plan.clone()),
             started_at: container.started_at,
             start_failed: container.start_failed,
             exited: match &container.phase {
@@ -247,7 +247,7 @@ impl Journal {
     }
 
     /// Why nothing new may run: a successor would not know of it.
-    pub(super) fn trouble(&mut self, containers: &BTreeMap<String, Container>) -> Option<String> {
+    pub(super) fn failure(&mut self, containers: &BTreeMap<String, Container>) -> Option<String> {
         if let Some(behind) = &mut self.behind {
             behind.next_try = Instant::now();
         }
@@ -297,7 +297,7 @@ mod tests {
             plan: LaunchPlan::default(),
             log_path: None,
             oom_watch: false,
-            foreign: None,
+            oci_runtime: None,
             started_at: None,
             start_failed: false,
             exited: None,
@@ -401,16 +401,16 @@ mod tests {
         let disk = podwire_testkit::SmallDisk::new(64 << 10).unwrap();
         let (mut journal, _) = Journal::open_of(disk.path(), "boot").unwrap();
         let none = BTreeMap::new();
-        assert_eq!(journal.trouble(&none), None);
+        assert_eq!(journal.failure(&none), None);
         disk.fill().unwrap();
         let mut large = record("large");
         large.plan.hostname = Some("x".repeat(10_000));
         journal.append(&Line::Put(Box::new(large)));
-        let trouble = journal.trouble(&none).unwrap();
-        assert!(trouble.contains("No space left on device"), "{trouble}");
+        let failure = journal.failure(&none).unwrap();
+        assert!(failure.contains("No space left on device"), "{failure}");
         assert!(journal.mend(&none).is_some_and(|wait| wait <= RETRY));
         disk.empty().unwrap();
-        assert_eq!(journal.trouble(&none), None);
+        assert_eq!(journal.failure(&none), None);
         assert_eq!(journal.mend(&none), None);
     }
 }

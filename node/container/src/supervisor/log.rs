@@ -43,11 +43,11 @@ impl Log {
 
     /// The log of a container that runs already: one that cannot be opened now is tried again. Says what is wrong.
     pub(super) fn resume(path: PathBuf) -> (Log, Option<String>) {
-        let (file, trouble) = match open(&path) {
+        let (file, failure) = match open(&path) {
             Ok(file) => (Some(file), None),
             Err(error) => (None, Some(format!("log {path:?} not opened: {error}; it is tried again"))),
         };
-        (Log { path, file, next_try: 0, lost: 0 }, trouble)
+        (Log { path, file, next_try: 0, lost: 0 }, failure)
     }
 
     pub(super) fn path(&self) -> &std::path::Path {
@@ -220,8 +220,8 @@ mod tests {
     fn a_log_that_cannot_be_opened_is_tried_again_and_nothing_but_a_file_is_opened() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("folder/log");
-        let (mut log, trouble) = Log::resume(path.clone());
-        assert!(trouble.unwrap().contains("No such file"));
+        let (mut log, failure) = Log::resume(path.clone());
+        assert!(failure.unwrap().contains("No such file"));
         assert!(log.write(b"lost\n", 1).is_some());
         std::fs::create_dir(dir.path().join("folder")).unwrap();
         assert_eq!(log.write(b"lost too\n", 2), None, "not with every line");

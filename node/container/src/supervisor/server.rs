@@ -211,8 +211,8 @@ impl Server {
     /// An OCI runtime is about to leave us a process whose number we do not know yet.
     fn expects_children(&self) -> bool {
         self.containers.values().any(|c| {
-            (c.foreign.is_some() && matches!(c.phase, Phase::Creating(_)))
-                || c.execs.values().any(|e| e.foreign.is_some())
+            (c.oci_runtime.is_some() && matches!(c.phase, Phase::Creating(_)))
+                || c.execs.values().any(|e| e.oci_runtime.is_some())
         })
     }
 
@@ -326,9 +326,9 @@ impl Server {
     /// Does what is asked and answers, now or later. A refusal is answered by the caller.
     fn carry_out(&mut self, reply: Reply, request: &RawRequest, fds: Vec<OwnedFd>) -> Result<(), Refusal> {
         if matches!(request.op.as_str(), "create" | "create-foreign" | "start")
-            && let Some(trouble) = self.journal.trouble(&self.containers)
+            && let Some(failure) = self.journal.failure(&self.containers)
         {
-            return Err(refusal(RefusalKind::Internal, trouble));
+            return Err(refusal(RefusalKind::Internal, failure));
         }
         match request.op.as_str() {
             "list" => {
@@ -343,7 +343,7 @@ impl Server {
                 Ok(())
             }
             "create" => self.create(reply, decode(request)?),
-            "create-foreign" => self.create_foreign(reply, decode(request)?),
+            "create-foreign" => self.create_by_oci_runtime(reply, decode(request)?),
             "start" => self.start(reply, &decode::<IdArg>(request)?.id),
             "delete" => self.delete(reply, &decode::<IdArg>(request)?.id),
             "exec" => self.exec(reply, decode(request)?),
@@ -390,8 +390,8 @@ impl Server {
     fn signal(&mut self, reply: Reply, arg: &SignalArg) -> Result<(), Refusal> {
         let container = self.container(&arg.id)?;
         let whole = arg.exec.is_none() && !arg.all;
-        if whole && container.foreign.is_some() && matches!(container.phase, Phase::Running) {
-            return self.signal_foreign(reply, &arg.id, arg.signal);
+        if whole && container.oci_runtime.is_some() && matches!(container.phase, Phase::Running) {
+            return self.signal_by_oci_runtime(reply, &arg.id, arg.signal);
         }
         self.send_signal(arg)?;
         self.answer(reply, &());

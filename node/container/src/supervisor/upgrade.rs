@@ -20,9 +20,9 @@ use super::SupervisorArgs;
 use super::adopt::resume_log;
 use super::attach::Sink;
 use super::container::{Container, Exec, Phase, Process};
-use super::foreign::Foreign;
 use super::hooks::Progress;
 use super::journal::Record;
+use super::oci_runtime::OciRuntime;
 use super::output::Output;
 use super::poll::{Poll, Source, Stream, Whose};
 use super::server::{Server, internal, refusal};
@@ -279,7 +279,7 @@ fn revive(carried: CarriedContainer, poll: &mut Poll, next_sink: &mut u64) -> io
             starting: None,
             failure: None,
             exit_code: exec.exit_code,
-            foreign: None,
+            oci_runtime: None,
         };
         execs.insert(exec.id, revived);
     }
@@ -307,7 +307,7 @@ fn revive(carried: CarriedContainer, poll: &mut Poll, next_sink: &mut u64) -> io
         adopted: carried.adopted,
         waits_for_reaping: false,
         hooks: Progress::past(),
-        foreign: record.foreign.map(Foreign::new),
+        oci_runtime: record.oci_runtime.map(OciRuntime::new),
         deleting: None,
     })
 }

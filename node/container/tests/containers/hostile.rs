@@ -396,8 +396,8 @@ fn a_device_of_a_user_namespace_is_shown_only_if_the_host_has_it_there() {
     let mut request = world.request("device", &["true"]);
     let mut linux = request.spec.linux().clone().unwrap();
     // The host has a file of this name, but no such device.
-    let wish = serde_json::json!([{"path": "/etc/passwd", "type": "c", "major": 1, "minor": 3}]);
-    linux.set_devices(Some(serde_json::from_value(wish).unwrap()));
+    let requested = serde_json::json!([{"path": "/etc/passwd", "type": "c", "major": 1, "minor": 3}]);
+    linux.set_devices(Some(serde_json::from_value(requested).unwrap()));
     request.spec.set_linux(Some(linux));
     with_userns(&mut request, None, Vec::new());
     refused(&world, "a file of the host's as a device", request, &["/etc/passwd"]);

@@ -58,14 +58,14 @@ fn a_pinned_user_namespace_is_joined_and_execs_follow() {
     let pins = world.dir.path().join("pins");
     let map = vec![podwire_linux::namespaces::IdMap { container: 0, host: HOST, length: 65_536 }];
     let userns = Some(podwire_linux::namespaces::UserMaps { uids: map.clone(), gids: map });
-    let wish = podwire_linux::namespaces::PinRequest {
+    let requested = podwire_linux::namespaces::PinRequest {
         net: true,
         ipc: true,
         uts: true,
         userns,
         ..Default::default()
     };
-    let made = podwire_linux::namespaces::pin(&pins, &wish).unwrap();
+    let made = podwire_linux::namespaces::pin(&pins, &requested).unwrap();
     let join = [
         (LinuxNamespaceType::Network, made.net.unwrap()),
         (LinuxNamespaceType::Ipc, made.ipc.unwrap()),

@@ -12,7 +12,7 @@ use crate::archive::blocking;
 use crate::digest::Digest;
 use crate::durable::When;
 use crate::error::Error;
-use crate::layer::{Expected, LooseLayer, Staged};
+use crate::layer::{DeferredLayer, Expected, Staged};
 use crate::manifest::{Config, Descriptor, Document, Manifest, Platform, chain_ids, choose, parse_config};
 use crate::pipe::pipe;
 use crate::record::{Image, LayerMeta};
@@ -57,7 +57,7 @@ impl Books {
 enum Unshared {
     Failed(Error),
     /// It is only valid on this image's parents.
-    Loose(Box<LooseLayer>),
+    Deferred(Box<DeferredLayer>),
 }
 
 impl ImageStore {
@@ -162,14 +162,14 @@ impl ImageStore {
             .get_or_try_init(|| async {
                 match self.download_layer(registry, descriptor, diff_id, books).await {
                     Ok(Staged::Ready { meta, .. }) => Ok::<LayerMeta, Unshared>(meta),
-                    Ok(Staged::Loose(loose)) => Err(Unshared::Loose(loose)),
+                    Ok(Staged::Deferred(deferred)) => Err(Unshared::Deferred(deferred)),
                     Err(error) => Err(Unshared::Failed(error)),
                 }
             })
             .await;
         match shared {
             Ok(meta) => Ok(Staged::Ready { dir: diff_id.hex(), meta: meta.clone() }),
-            Err(Unshared::Loose(loose)) => Ok(Staged::Loose(loose)),
+            Err(Unshared::Deferred(deferred)) => Ok(Staged::Deferred(deferred)),
             Err(Unshared::Failed(error)) => Err(error),
         }
     }

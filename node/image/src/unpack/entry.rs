@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::path::{clean, display, split};
 use super::tree::{Tree, io_error, kind_at, remove_at};
-use super::{DevicePolicy, Loose, UnpackError, Unpacked};
+use super::{Deferred, DevicePolicy, UnpackError, Unpacked};
 use crate::digest::Digest;
 use crate::tar::{Header, Kind, Mtime, TarError};
 
@@ -25,7 +25,7 @@ pub(super) const OPAQUE_XATTR: &str = "trusted.overlay.opaque";
 /// Makes files and keeps account of them.
 pub(super) struct Builder {
     devices: DevicePolicy,
-    loose: Loose,
+    deferred: Deferred,
     /// Times of directories, set at the end: filling a directory changes its time.
     directory_times: Vec<(PathBuf, Mtime)>,
     size: u64,
@@ -37,7 +37,7 @@ impl Builder {
     pub(super) fn new(devices: DevicePolicy) -> Self {
         Self {
             devices,
-            loose: Loose::default(),
+            deferred: Deferred::default(),
             directory_times: Vec::new(),
             size: 0,
             inodes: 0,
@@ -82,8 +82,8 @@ impl Builder {
                 Err(error) => return Err(io_error("open directory", &path)(error)),
             }
         }
-        let loose = &mut self.loose;
-        loose.directories.retain(|path| tree.open_dir(path).is_ok());
+        let deferred = &mut self.deferred;
+        deferred.directories.retain(|path| tree.open_dir(path).is_ok());
         Ok(Unpacked {
             diff_id,
             blob: diff_id,
@@ -91,7 +91,7 @@ impl Builder {
             size: self.size,
             inodes: self.inodes,
             root_opaque: self.root_opaque,
-            loose: self.loose,
+            deferred: self.deferred,
         })
     }
 
@@ -119,7 +119,7 @@ impl Builder {
                 self.root_opaque = true;
                 return Ok(());
             }
-            let dir = tree.parent(parent, &mut self.loose.directories)?;
+            let dir = tree.parent(parent, &mut self.deferred.directories)?;
             return set_opaque(dir, parent);
         }
         if name.starts_with(UNION_METADATA) {
@@ -132,7 +132,7 @@ impl Builder {
                 reason: "hides no file name",
             });
         }
-        let dir = tree.parent(parent, &mut self.loose.directories)?;
+        let dir = tree.parent(parent, &mut self.deferred.directories)?;
         match kind_at(dir, hidden).map_err(io_error("look up", path))? {
             // The layer removes what was below and puts its own in its place.
             Some((FileType::Directory, _)) => {
@@ -156,7 +156,7 @@ impl Builder {
         name: &OsStr,
         header: &Header,
     ) -> Result<(), UnpackError> {
-        let dir = tree.parent(parent, &mut self.loose.directories)?;
+        let dir = tree.parent(parent, &mut self.deferred.directories)?;
         let before = kind_at(dir, name).map_err(io_error("look up", path))?;
         if !matches!(before, Some((FileType::Directory, _))) {
             if before.is_some() {
@@ -171,7 +171,7 @@ impl Builder {
         }
         set_attributes(fd.as_fd(), header, path)?;
         self.directory_times.push((path.to_owned(), header.mtime));
-        self.loose.directories.retain(|loose| loose != path);
+        self.deferred.directories.retain(|deferred| deferred != path);
         if before.is_some() {
             tree.forget();
         }
@@ -188,7 +188,7 @@ impl Builder {
         data: &mut impl BufRead,
     ) -> Result<(), UnpackError> {
         let (fd, replaced) = {
-            let dir = tree.parent(parent, &mut self.loose.directories)?;
+            let dir = tree.parent(parent, &mut self.deferred.directories)?;
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let open = || rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o600));
             match open() {
@@ -248,7 +248,7 @@ impl Builder {
             Err(Errno::NOENT | Errno::NOTDIR) => None,
             Err(error) => return Err(io_error("open directory", target_parent)(error)),
         };
-        let dir = tree.parent(parent, &mut self.loose.directories)?;
+        let dir = tree.parent(parent, &mut self.deferred.directories)?;
         match found {
             Some((_, (FileType::Directory, _))) => return Err(refuse("target is a directory")),
             Some((_, (FileType::CharacterDevice, 0))) => {
@@ -262,7 +262,7 @@ impl Builder {
                     .map_err(io_error("link", path))?;
                 tree.forget();
             }
-            None => self.loose.links.push((path.to_owned(), target)),
+            None => self.deferred.links.push((path.to_owned(), target)),
         }
         Ok(())
     }
@@ -275,7 +275,7 @@ impl Builder {
         name: &OsStr,
         header: &Header,
     ) -> Result<(), UnpackError> {
-        let dir = tree.parent(parent, &mut self.loose.directories)?;
+        let dir = tree.parent(parent, &mut self.deferred.directories)?;
         let make = || rustix::fs::symlinkat(OsStr::from_bytes(&header.link), dir, name);
         match make() {
             Err(Errno::EXIST) => {
@@ -309,7 +309,7 @@ impl Builder {
                 DevicePolicy::Refuse => return Err(UnpackError::Device { path: display(&header.path) }),
             }
         }
-        let dir = tree.parent(parent, &mut self.loose.directories)?;
+        let dir = tree.parent(parent, &mut self.deferred.directories)?;
         if kind_at(dir, name).map_err(io_error("look up", path))?.is_some() {
             remove_at(dir, name).map_err(io_error("replace", path))?;
         }

@@ -108,9 +108,9 @@ impl Reporter {
                 let patch = json!({"metadata": {"labels": object["metadata"]["labels"]}});
                 let path = format!("/api/v1/nodes/{name}");
                 let answer = self.node.api.patch_strategic(&path, &patch).await?;
-                let held = answer["metadata"]["labels"].as_object().cloned().unwrap_or_default();
+                let labels = answer["metadata"]["labels"].as_object().cloned().unwrap_or_default();
                 *self.node.labels.lock().expect("no holder panics") =
-                    held.into_iter().map(|(k, v)| (k, v.as_str().unwrap_or_default().to_owned())).collect();
+                    labels.into_iter().map(|(k, v)| (k, v.as_str().unwrap_or_default().to_owned())).collect();
                 Ok(())
             }
             Err(error) => Err(error),

@@ -92,8 +92,8 @@ pub(super) async fn serve(
     let options = Options::read(query, crate::clock::now())?;
     let log = locate(node, known, container, options.previous)?;
     // Where to begin is settled before the client hears anything, so that it misses nothing written after.
-    let wish = options.clone();
-    let opened = blocking(move || Opened::at(log, &wish)).await.map_err(|error| match error.kind() {
+    let requested = options.clone();
+    let opened = blocking(move || Opened::at(log, &requested)).await.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Refusal::not_found(format!("log file of \"{container}\" not found")),
         _ => Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, format!("open the log: {error}")),
     })?;
@@ -231,8 +231,8 @@ async fn copy(opened: Opened, options: &Options, alive: &Alive, out: &Sender) ->
             return Ok(());
         };
         let wanted = log.clone();
-        let (held, next) = blocking(move || rotated(&file, &wanted).map(|next| (file, next))).await?;
-        file = held;
+        let (again, next) = blocking(move || rotated(&file, &wanted).map(|next| (file, next))).await?;
+        file = again;
         if let Some(next) = next {
             file = next;
             continue;
@@ -252,11 +252,11 @@ async fn copy(opened: Opened, options: &Options, alive: &Alive, out: &Sender) ->
 
 /// The file now at the path, if it is another one than the open one.
 fn rotated(open: &File, log: &Log) -> io::Result<Option<File>> {
-    let held = open.metadata()?;
+    let before = open.metadata()?;
     match log.open() {
         Ok(file) => {
             let now = file.metadata()?;
-            Ok((now.ino() != held.ino() || now.dev() != held.dev()).then_some(file))
+            Ok((now.ino() != before.ino() || now.dev() != before.dev()).then_some(file))
         }
         // Between the two steps of a rotation there is none.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -406,8 +406,8 @@ impl Notices {
         let folder = beneath::folder(&log.folder).map_err(plain)?;
         let parent = log.below.parent().filter(|parent| !parent.as_os_str().is_empty());
         let folder = beneath::subfolder(folder, parent.unwrap_or(Path::new("."))).map_err(plain)?;
-        let held = format!("/proc/self/fd/{}", folder.as_raw_fd());
-        inotify.watches().add(held, WatchMask::MODIFY | WatchMask::CREATE | WatchMask::MOVED_TO)?;
+        let path = format!("/proc/self/fd/{}", folder.as_raw_fd());
+        inotify.watches().add(path, WatchMask::MODIFY | WatchMask::CREATE | WatchMask::MOVED_TO)?;
         Ok(Notices { inner: inotify.into_event_stream([0; 4096])? })
     }
 

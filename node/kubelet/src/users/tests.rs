@@ -39,7 +39,7 @@ fn a_range_in_use_is_given_to_nobody_else_even_when_its_record_is_lost() {
     assert_eq!(users.range("a").unwrap(), 131_072);
     assert!(dir.path().join("pods/a/userns").exists(), "the record is back");
     users.adopt("c", 131_072);
-    assert_eq!(users.held("c"), None, "no two pods have one range");
+    assert_eq!(users.range_of("c"), None, "no two pods have one range");
 }
 
 #[test]

@@ -11,9 +11,9 @@ use serde_json::json;
 
 use super::atomic::{File, Payload};
 use crate::{
+    configmaps_and_secrets::{Content, Kind},
     env,
     node::Node,
-    objects::{Content, Kind},
     spec,
 };
 
@@ -100,7 +100,7 @@ async fn keys(
     payload: &mut Payload,
 ) -> Result<(), String> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let fetched = node.objects.get(kind, namespace, name, spec::uid(pod)).await?;
+    let fetched = node.configs.get(kind, namespace, name, spec::uid(pod)).await?;
     match fetched {
         Some(content) => select(&content, kind, items, mode, optional, payload),
         None if optional => Ok(()),
@@ -185,8 +185,8 @@ async fn token(
     let audience = source.audience.clone().filter(|a| !a.is_empty());
     let key = format!("{}/{account}/{}/{seconds}", spec::uid(pod), audience.as_deref().unwrap_or_default());
     let now = crate::clock::now();
-    if let Some(held) = node.tokens.get(&key, now) {
-        return Ok(held);
+    if let Some(token) = node.tokens.get(&key, now) {
+        return Ok(token);
     }
     let mut request = json!({
         "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",

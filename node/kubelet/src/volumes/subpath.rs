@@ -56,8 +56,8 @@ pub(super) fn bind(base: &Path, sub: &str, root: &Path, target: &Path) -> Result
     // An earlier attempt may have bound an older content here.
     podwire_linux::mount::detach_all_under(&whole).map_err(|e| failed(&whole)(io::Error::other(e)))?;
     let point = mount_point(root, target, is_dir).map_err(failed(&whole))?;
-    let held = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
-    podwire_linux::mount::detached(&held, true)
+    let path = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
+    podwire_linux::mount::detached(&path, true)
         .and_then(|tree| podwire_linux::mount::attach_at(&tree, &point))
         .map_err(|e| failed(&whole)(io::Error::other(e)))?;
     Ok(whole)

@@ -193,11 +193,11 @@ fn patch(uid: &str, old: Option<&PodStatus>, new: &PodStatus) -> Vec<u8> {
                 body.insert(key.to_owned(), Value::Null);
             }
         }
-        let held = |s: &PodStatus| -> Vec<String> {
+        let addresses = |s: &PodStatus| -> Vec<String> {
             s.pod_ips.as_deref().unwrap_or_default().iter().map(|ip| ip.ip.clone()).collect()
         };
-        let now = held(new);
-        let stale: Vec<Value> = held(old)
+        let now = addresses(new);
+        let stale: Vec<Value> = addresses(old)
             .into_iter()
             .filter(|ip| !now.contains(ip))
             .map(|ip| json!({"$patch": "delete", "ip": ip}))

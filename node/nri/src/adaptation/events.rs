@@ -23,7 +23,7 @@ use super::log::Entry;
 use super::plugin::{Plugin, PluginInfo, Stage};
 use super::registry::Registry;
 use super::required;
-use crate::merge::{Conflict, Merged, wishes};
+use crate::merge::{Conflict, Merged, requested};
 
 /// Why an event failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -222,7 +222,8 @@ impl Nri {
         for plugin in dispatch.hearers().await {
             let request =
                 CreateContainerRequest { pod: Some(pod.clone()), container: Some(merged.container.clone()) };
-            let words = |one: &CreateContainerResponse| wishes(one.adjust.as_ref(), &one.update, &one.evict);
+            let words =
+                |one: &CreateContainerResponse| requested(one.adjust.as_ref(), &one.update, &one.evict);
             if let Some(answer) = dispatch.ask(&plugin, &request, words).await? {
                 merged.created(&plugin.label(), answer).map_err(|error| dispatch.conflict(&plugin, error))?;
             }
@@ -280,7 +281,7 @@ impl Nri {
                 container: Some(container.clone()),
                 linux_resources: Some(merged.resources.clone()),
             };
-            let words = |one: &UpdateContainerResponse| wishes(None, &one.update, &one.evict);
+            let words = |one: &UpdateContainerResponse| requested(None, &one.update, &one.evict);
             if let Some(answer) = dispatch.ask(&plugin, &request, words).await? {
                 let label = plugin.label();
                 merged.update(&label, answer.update).map_err(|error| dispatch.conflict(&plugin, error))?;
@@ -314,7 +315,7 @@ impl Nri {
         let request = StopContainerRequest { pod: Some(pod), container: Some(container) };
         let (mut merged, mut first) = (Merged::others(), Ok(()));
         for plugin in dispatch.hearers().await {
-            let words = |one: &StopContainerResponse| wishes(None, &one.update, &[]);
+            let words = |one: &StopContainerResponse| requested(None, &one.update, &[]);
             match dispatch.ask(&plugin, &request, words).await {
                 Ok(Some(answer)) => {
                     if let Err(conflict) = merged.update(&plugin.label(), answer.update) {

@@ -19,7 +19,7 @@ use super::plugin::{ALL_EVENTS, Plugin, Stage};
 use super::registry::Registry;
 use crate::NRI_VERSION;
 use crate::link::{CallError, Link, Service, Side, argument, status};
-use crate::merge::{Merged, wishes};
+use crate::merge::{Merged, requested};
 
 /// Room left for what surrounds objects in a message.
 const SLACK: usize = 64 << 10;
@@ -292,7 +292,7 @@ impl Guest {
         merged
             .update(&plugin, request.update)
             .map_err(|error| status(code::INVALID_ARGUMENT, error.to_string()))?;
-        let wanted = wishes(None, &merged.updates, &request.evict);
+        let wanted = requested(None, &merged.updates, &request.evict);
         let failed = self.registry.host.update_containers(merged.updates).await;
         for eviction in request.evict {
             self.registry.host.evict(eviction).await;

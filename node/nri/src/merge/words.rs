@@ -5,7 +5,7 @@ use podwire_wire::nri::{
 };
 
 /// Everything a plugin wants changed; empty if nothing.
-pub(crate) fn wishes(
+pub(crate) fn requested(
     adjust: Option<&ContainerAdjustment>,
     updates: &[ContainerUpdate],
     evictions: &[ContainerEviction],
@@ -125,7 +125,7 @@ mod tests {
     use podwire_wire::nri::{KeyValue, LinuxCpu, Mount, OptionalUInt64};
 
     #[test]
-    fn wishes_are_told_in_one_line() {
+    fn what_is_requested_is_told_in_one_line() {
         let cpu = LinuxCpu { shares: Some(OptionalUInt64 { value: 7 }), ..LinuxCpu::default() };
         let resources = LinuxResources { cpu: Some(cpu), ..LinuxResources::default() };
         let adjust = ContainerAdjustment {
@@ -142,9 +142,9 @@ mod tests {
         };
         let evict = ContainerEviction { container_id: "c".into(), reason: "noisy".into() };
         assert_eq!(
-            wishes(Some(&adjust), &[], &[evict]),
+            requested(Some(&adjust), &[], &[evict]),
             "env -A, B; mounts /x; cpu.shares=7; evict c (noisy)"
         );
-        assert_eq!(wishes(Some(&ContainerAdjustment::default()), &[], &[]), "");
+        assert_eq!(requested(Some(&ContainerAdjustment::default()), &[], &[]), "");
     }
 }

@@ -71,7 +71,7 @@ fn default_profile(daemon: &str) -> String {
 
 /// What a container asks for.
 #[derive(Debug, PartialEq, Eq)]
-enum Wish {
+enum Profile {
     Nothing,
     /// The default profile, by name or by saying nothing.
     Default {
@@ -80,8 +80,8 @@ enum Wish {
     Named(String),
 }
 
-/// Reads a container's wish for a kernel that enforces AppArmor or does not.
-fn wish(security: &cri::LinuxContainerSecurityContext, enforces: bool) -> Result<Wish, OpError> {
+/// Reads what a container asks for on a kernel that enforces AppArmor or does not.
+fn profile_of(security: &cri::LinuxContainerSecurityContext, enforces: bool) -> Result<Profile, OpError> {
     let profile = match (&security.apparmor, security.apparmor_profile.as_str()) {
         (Some(profile), _) => Some(profile.clone()),
         (None, "") => None,
@@ -95,8 +95,8 @@ fn wish(security: &cri::LinuxContainerSecurityContext, enforces: bool) -> Result
     let kind = profile.as_ref().map(|profile| ProfileType::try_from(profile.profile_type));
     match (kind, profile) {
         (Some(Err(_)), _) => Err(OpError::invalid("apparmor unknown ProfileType")),
-        (None, _) if enforces && !security.privileged => Ok(Wish::Default { asked: false }),
-        (None, _) | (Some(Ok(ProfileType::Unconfined)), _) => Ok(Wish::Nothing),
+        (None, _) if enforces && !security.privileged => Ok(Profile::Default { asked: false }),
+        (None, _) | (Some(Ok(ProfileType::Unconfined)), _) => Ok(Profile::Nothing),
         _ if !enforces => Err(OpError::invalid("apparmor is not supported")),
         (Some(Ok(ProfileType::Localhost)), Some(profile)) => {
             let name = profile.localhost_ref.strip_prefix("localhost/").unwrap_or(&profile.localhost_ref);
@@ -105,13 +105,13 @@ fn wish(security: &cri::LinuxContainerSecurityContext, enforces: bool) -> Result
             {
                 return Err(OpError::invalid(format!("invalid apparmor profile {name:?}")));
             }
-            Ok(Wish::Named(name.to_owned()))
+            Ok(Profile::Named(name.to_owned()))
         }
         (_, Some(profile)) if !profile.localhost_ref.is_empty() => Err(OpError::invalid(
             "apparmor config invalid LocalhostRef must only be set if ProfileType is Localhost",
         )),
-        _ if security.privileged => Ok(Wish::Nothing),
-        _ => Ok(Wish::Default { asked: true }),
+        _ if security.privileged => Ok(Profile::Nothing),
+        _ => Ok(Profile::Default { asked: true }),
     }
 }
 
@@ -136,9 +136,9 @@ impl Confinement {
         security: &cri::LinuxContainerSecurityContext,
     ) -> Result<Option<String>, OpError> {
         let enforces = *self.enforces.get_or_init(|| self.node.enforces());
-        match wish(security, enforces)? {
-            Wish::Nothing => Ok(None),
-            Wish::Named(name) => {
+        match profile_of(security, enforces)? {
+            Profile::Nothing => Ok(None),
+            Profile::Named(name) => {
                 let there = self.node.has(&name).map_err(OpError::failed("read the apparmor profiles"))?;
                 if there {
                     Ok(Some(name))
@@ -146,7 +146,7 @@ impl Confinement {
                     Err(OpError::invalid(format!("apparmor profile not found {name}")))
                 }
             }
-            Wish::Default { asked } => match self.load_default() {
+            Profile::Default { asked } => match self.load_default() {
                 Ok(()) => Ok(Some(DEFAULT.to_owned())),
                 Err(error) if asked => Err(OpError::Precondition {
                     why: format!("cannot load the default apparmor profile: {}", chain(&error)),
@@ -199,12 +199,12 @@ mod tests {
     }
 
     #[test]
-    fn wishes_are_read_as_containerd_reads_them() {
+    fn profiles_are_read_as_containerd_reads_them() {
         use ProfileType::{Localhost, RuntimeDefault, Unconfined};
         let ask = |kind, name| asking(Some(profile(kind, name)));
-        let default = |asked| Some(Wish::Default { asked });
-        let named = || Some(Wish::Named("mine".into()));
-        let nothing = || Some(Wish::Nothing);
+        let default = |asked| Some(Profile::Default { asked });
+        let named = || Some(Profile::Named("mine".into()));
+        let nothing = || Some(Profile::Nothing);
         for (what, security, on, off) in [
             ("nothing", asking(None), default(false), nothing()),
             ("nothing, privileged", privileged(asking(None)), nothing(), nothing()),
@@ -223,8 +223,8 @@ mod tests {
             ("old named", old("localhost/mine"), named(), None),
             ("old nonsense", old("mine"), None, None),
         ] {
-            assert_eq!(wish(&security, true).ok(), on, "{what}, enforced");
-            assert_eq!(wish(&security, false).ok(), off, "{what}, not enforced");
+            assert_eq!(profile_of(&security, true).ok(), on, "{what}, enforced");
+            assert_eq!(profile_of(&security, false).ok(), off, "{what}, not enforced");
         }
     }
 

@@ -220,8 +220,8 @@ fn edit(spec: &mut Spec, names: &[String], known: &BTreeMap<String, Known>) -> R
 fn apply(spec: &mut Spec, name: &str, edits: &Edits) -> Result<(), CdiError> {
     let user = spec.process().as_ref().map(|process| (process.user().uid(), process.user().gid()));
     let mut nodes = Vec::new();
-    for wish in &edits.device_nodes {
-        nodes.extend(node(wish, user.unwrap_or_default())?);
+    for requested in &edits.device_nodes {
+        nodes.extend(node(requested, user.unwrap_or_default())?);
     }
     if let Some(process) = spec.process_mut() {
         let mut env = process.env().clone().unwrap_or_default();
@@ -238,9 +238,9 @@ fn apply(spec: &mut Spec, name: &str, edits: &Edits) -> Result<(), CdiError> {
         process.set_user(user);
     }
     let mut mounts = spec.mounts().clone().unwrap_or_default();
-    for wish in &edits.mounts {
-        mounts.retain(|known| known.destination() != Path::new(&wish.container_path));
-        mounts.push(mount(wish));
+    for requested in &edits.mounts {
+        mounts.retain(|known| known.destination() != Path::new(&requested.container_path));
+        mounts.push(mount(requested));
     }
     // Stable: what is above comes first, as what is mounted later hides what is below.
     let shown = if edits.mounts.is_empty() { 0 } else { mounts.len() };
@@ -262,23 +262,23 @@ fn apply(spec: &mut Spec, name: &str, edits: &Edits) -> Result<(), CdiError> {
     add_hooks(spec, name, &edits.hooks)
 }
 
-fn add_hooks(spec: &mut Spec, name: &str, wishes: &[CdiHook]) -> Result<(), CdiError> {
-    if wishes.is_empty() {
+fn add_hooks(spec: &mut Spec, name: &str, hooks_of_file: &[CdiHook]) -> Result<(), CdiError> {
+    if hooks_of_file.is_empty() {
         return Ok(());
     }
     let mut hooks = spec.hooks().clone().unwrap_or_default();
-    for wish in wishes {
+    for requested in hooks_of_file {
         let mut hook = Hook::default();
-        hook.set_path(PathBuf::from(&wish.path));
-        hook.set_args((!wish.args.is_empty()).then(|| wish.args.clone()));
-        hook.set_env((!wish.env.is_empty()).then(|| wish.env.clone()));
-        hook.set_timeout(wish.timeout);
+        hook.set_path(PathBuf::from(&requested.path));
+        hook.set_args((!requested.args.is_empty()).then(|| requested.args.clone()));
+        hook.set_env((!requested.env.is_empty()).then(|| requested.env.clone()));
+        hook.set_timeout(requested.timeout);
         let and = |list: &Option<Vec<Hook>>| {
             let mut list = list.clone().unwrap_or_default();
             list.push(hook.clone());
             Some(list)
         };
-        match wish.hook_name.as_str() {
+        match requested.hook_name.as_str() {
             // The older word for the same point.
             "prestart" | "createRuntime" => hooks.set_create_runtime(and(hooks.create_runtime())),
             "createContainer" => hooks.set_create_container(and(hooks.create_container())),
@@ -293,57 +293,65 @@ fn add_hooks(spec: &mut Spec, name: &str, wishes: &[CdiHook]) -> Result<(), CdiE
 }
 
 /// Whether the node's own device need not be looked at.
-fn is_whole(wish: &Node) -> bool {
-    matches!(wish.r#type.as_str(), "b" | "c" | "u") && wish.major > 0
+fn is_whole(requested: &Node) -> bool {
+    matches!(requested.r#type.as_str(), "b" | "c" | "u") && requested.major > 0
 }
 
-/// The nodes of one wish with their rules. What the file does not say is taken from the node's own device.
-fn node(wish: &Node, user: (u32, u32)) -> Result<Vec<(LinuxDevice, LinuxDeviceCgroup)>, CdiError> {
-    let host_path = if wish.host_path.is_empty() { &wish.path } else { &wish.host_path };
-    let found = if is_whole(wish) {
-        let (major, minor) = (wish.major, wish.minor);
+/// The nodes of one entry with their rules. What the file does not say is taken from the node's own device.
+fn node(requested: &Node, user: (u32, u32)) -> Result<Vec<(LinuxDevice, LinuxDeviceCgroup)>, CdiError> {
+    let host_path = if requested.host_path.is_empty() { &requested.path } else { &requested.host_path };
+    let found = if is_whole(requested) {
+        let (major, minor) = (requested.major, requested.minor);
         let (Ok(major), Ok(minor)) = (u32::try_from(major), u32::try_from(minor)) else {
-            return Err(CdiError::Numbers { path: wish.path.clone(), major, minor });
+            return Err(CdiError::Numbers { path: requested.path.clone(), major, minor });
         };
         vec![ResolvedDevice {
-            path: PathBuf::from(&wish.path),
-            block: wish.r#type == "b",
+            path: PathBuf::from(&requested.path),
+            block: requested.r#type == "b",
             major,
             minor,
             mode: 0o666,
             uid: 0,
             gid: 0,
-            access: if wish.permissions.is_empty() { "rwm".to_owned() } else { wish.permissions.clone() },
+            access: if requested.permissions.is_empty() {
+                "rwm".to_owned()
+            } else {
+                requested.permissions.clone()
+            },
         }]
     } else {
         let device = cri::Device {
-            container_path: wish.path.clone(),
+            container_path: requested.path.clone(),
             host_path: host_path.clone(),
-            permissions: wish.permissions.clone(),
+            permissions: requested.permissions.clone(),
         };
-        host::devices(&device).map_err(|source| CdiError::Node { path: wish.path.clone(), source })?
+        host::devices(&device).map_err(|source| CdiError::Node { path: requested.path.clone(), source })?
     };
     let mut list = Vec::new();
     for mut device in found {
-        device.mode = wish.file_mode.map_or(device.mode, |mode| mode & 0o7777);
+        device.mode = requested.file_mode.map_or(device.mode, |mode| mode & 0o7777);
         // As the reference library does it: a device is its user's unless the file says whose.
         let or_user =
             |said: Option<u32>, user: u32, own: u32| said.unwrap_or(if user > 0 { user } else { own });
-        device.uid = or_user(wish.uid, user.0, device.uid);
-        device.gid = or_user(wish.gid, user.1, device.gid);
+        device.uid = or_user(requested.uid, user.0, device.uid);
+        device.gid = or_user(requested.gid, user.1, device.gid);
         let rule = rule(&device);
         list.extend(device.node().map(|node| (node, rule)));
     }
     Ok(list)
 }
 
-fn mount(wish: &CdiMount) -> Mount {
+fn mount(requested: &CdiMount) -> Mount {
     let mut mount = Mount::default();
-    mount.set_destination(wish.container_path.clone().into());
-    mount.set_source(Some(wish.host_path.clone().into()));
-    mount.set_typ(Some(if wish.r#type.is_empty() { "bind".to_owned() } else { wish.r#type.clone() }));
-    let bare = wish.options.is_empty();
-    mount.set_options(Some(if bare { vec!["rbind".to_owned()] } else { wish.options.clone() }));
+    mount.set_destination(requested.container_path.clone().into());
+    mount.set_source(Some(requested.host_path.clone().into()));
+    mount.set_typ(Some(if requested.r#type.is_empty() {
+        "bind".to_owned()
+    } else {
+        requested.r#type.clone()
+    }));
+    let bare = requested.options.is_empty();
+    mount.set_options(Some(if bare { vec!["rbind".to_owned()] } else { requested.options.clone() }));
     mount
 }
 
@@ -364,14 +372,14 @@ mod tests {
     #[test]
     fn a_device_with_impossible_numbers_is_refused_and_not_given_as_another() {
         for (major, minor) in [(8, -1), (1 << 32, 0), (8, 1 << 32)] {
-            let wish = Node {
+            let requested = Node {
                 path: "/dev/x".to_owned(),
                 r#type: "b".to_owned(),
                 major,
                 minor,
                 ..Default::default()
             };
-            assert!(matches!(node(&wish, (0, 0)), Err(CdiError::Numbers { .. })), "{major}:{minor}");
+            assert!(matches!(node(&requested, (0, 0)), Err(CdiError::Numbers { .. })), "{major}:{minor}");
         }
     }
 

@@ -134,8 +134,8 @@ async fn create_named(
     id: &str,
     config: cri::ContainerConfig,
 ) -> Result<Arc<Container>, OpError> {
-    let (pod, wish, name) = (sandbox.clone(), config.clone(), id.to_owned());
-    let found = core.blocking(move |core| look_up(core, &pod, &name, &wish)).await?;
+    let (pod, requested, name) = (sandbox.clone(), config.clone(), id.to_owned());
+    let found = core.blocking(move |core| look_up(core, &pod, &name, &requested)).await?;
     let mut spec = plan(core, sandbox, id, &config, &found)?;
     let devices: Vec<String> = config.cdi_devices.iter().map(|device| device.name.clone()).collect();
     cdi::inject(&mut spec, &core.settings.cdi_dirs, &devices)
@@ -192,8 +192,8 @@ fn look_up(
             .map_err(OpError::failed("find the container's user"))?;
     let mut volumes = Volumes::new(core, id);
     let mut mounts = Vec::with_capacity(config.mounts.len());
-    for wish in &config.mounts {
-        mounts.push(mount_source(&mut volumes, wish)?);
+    for requested in &config.mounts {
+        mounts.push(mount_source(&mut volumes, requested)?);
     }
     let declared = volumes.declared(&image, &config.mounts, sandbox.user_namespace().as_ref())?;
     let holders = volumes.holders;
@@ -201,9 +201,10 @@ fn look_up(
         host::all_devices().map_err(OpError::failed("list the node's devices"))?
     } else {
         let mut list = Vec::new();
-        for wish in &config.devices {
+        for requested in &config.devices {
             list.extend(
-                host::devices(wish).map_err(OpError::failed(format!("use device {}", wish.host_path)))?,
+                host::devices(requested)
+                    .map_err(OpError::failed(format!("use device {}", requested.host_path)))?,
             );
         }
         list
@@ -225,14 +226,15 @@ fn look_up(
     })
 }
 
-fn mount_source(volumes: &mut Volumes<'_>, wish: &cri::Mount) -> Result<mounts::Resolved, OpError> {
-    if wish.image.as_ref().is_some_and(|image| !image.image.is_empty()) {
-        return volumes.image(wish);
+fn mount_source(volumes: &mut Volumes<'_>, requested: &cri::Mount) -> Result<mounts::Resolved, OpError> {
+    if requested.image.as_ref().is_some_and(|image| !image.image.is_empty()) {
+        return volumes.image(requested);
     }
-    if wish.host_path.is_empty() || wish.container_path.is_empty() {
+    if requested.host_path.is_empty() || requested.container_path.is_empty() {
         return Err(OpError::invalid("a mount needs a host path and a container path"));
     }
-    host::mount_source(wish).map_err(OpError::failed(format!("failed to mount {:?}", wish.host_path)))
+    host::mount_source(requested)
+        .map_err(OpError::failed(format!("failed to mount {:?}", requested.host_path)))
 }
 
 fn image_user(image: &Image) -> String {
@@ -245,7 +247,7 @@ fn seccomp(security: &cri::LinuxContainerSecurityContext) -> Result<(Option<Linu
     if security.privileged {
         return Ok((None, false));
     }
-    let wish = match (&security.seccomp, security.seccomp_profile_path.as_str()) {
+    let requested = match (&security.seccomp, security.seccomp_profile_path.as_str()) {
         (Some(profile), _) => profile.clone(),
         (None, "" | "unconfined") => return Ok((None, false)),
         (None, "runtime/default" | "docker/default") => cri::SecurityProfile::default(),
@@ -254,10 +256,10 @@ fn seccomp(security: &cri::LinuxContainerSecurityContext) -> Result<(Option<Linu
             localhost_ref: path.strip_prefix("localhost/").unwrap_or(path).to_owned(),
         },
     };
-    match ProfileType::try_from(wish.profile_type) {
+    match ProfileType::try_from(requested.profile_type) {
         Ok(ProfileType::Unconfined) => Ok((None, false)),
         Ok(ProfileType::Localhost) => {
-            let path = wish.localhost_ref.strip_prefix("localhost/").unwrap_or(&wish.localhost_ref);
+            let path = requested.localhost_ref.strip_prefix("localhost/").unwrap_or(&requested.localhost_ref);
             let text =
                 std::fs::read(path).map_err(OpError::failed(format!("read seccomp profile {path:?}")))?;
             let profile = serde_json::from_slice(&text);
@@ -368,7 +370,7 @@ fn make(
         log_path: log_path(&sandbox.config, &config),
         stop_signal: signal::choose(config.stop_signal, stop_signal.as_deref()),
         default_seccomp: found.default_seccomp,
-        mounts: found.mounts.iter().map(|mount| mount.wish.clone()).collect(),
+        mounts: found.mounts.iter().map(|mount| mount.requested.clone()).collect(),
         user: Some(cri::LinuxContainerUser {
             uid: i64::from(found.identity.uid),
             gid: i64::from(found.identity.gid),

@@ -101,7 +101,10 @@ async fn launch(
         caps: None,
         tty: tty.then_some(WindowSize { width: 80, height: 24 }),
         stdin,
-        process: core.foreign(container).map(|_| oci_runtimes::process(container, argv, tty)).transpose()?,
+        process: core
+            .oci_runtime(container)
+            .map(|_| oci_runtimes::process(container, argv, tty))
+            .transpose()?,
     };
     let attempt = format!("exec in container {}", container.id());
     let handle = core.blocking(move |_| supervisor.exec(request).map_err(OpError::failed(attempt))).await?;
@@ -219,7 +222,7 @@ pub(crate) async fn session(
 /// A session on the container's main process.
 pub(crate) async fn attach(core: &Arc<Core>, id: &str, streams: Streams) -> Result<Session, BackendError> {
     let container = running(core, id)?;
-    let wish = AttachRequest {
+    let requested = AttachRequest {
         stdin: streams.stdin && container.config.stdin,
         stdout: streams.stdout,
         stderr: streams.stderr && !container.config.tty,
@@ -227,7 +230,7 @@ pub(crate) async fn attach(core: &Arc<Core>, id: &str, streams: Streams) -> Resu
     let taken = container.clone();
     let handle = core
         .blocking(move |core| {
-            core.supervision.supervisor().attach(taken.id(), wish).map_err(OpError::failed("attach"))
+            core.supervision.supervisor().attach(taken.id(), requested).map_err(OpError::failed("attach"))
         })
         .await
         .map_err(|error| BackendError::Start { message: chain(&error) })?;

@@ -36,15 +36,15 @@ impl<'a> Volumes<'a> {
     }
 
     /// The folder or file an image volume shows.
-    pub(crate) fn image(&mut self, wish: &cri::Mount) -> Result<Resolved, OpError> {
+    pub(crate) fn image(&mut self, requested: &cri::Mount) -> Result<Resolved, OpError> {
         let refuse = |why: String| OpError::Precondition { why: format!("ImageVolumeMountFailed: {why}") };
-        let spec = wish.image.clone().unwrap_or_default();
-        if !wish.readonly {
+        let spec = requested.image.clone().unwrap_or_default();
+        if !requested.readonly {
             return Err(OpError::invalid("an image volume must be read-only"));
         }
         let found = self.core.images.find(&spec.image);
         let image = found.ok_or_else(|| OpError::NotFound { what: "image", id: spec.image.clone() })?;
-        let sub_path = Path::new(&wish.image_sub_path);
+        let sub_path = Path::new(&requested.image_sub_path);
         if sub_path.is_absolute() || sub_path.components().any(|part| part == std::path::Component::ParentDir)
         {
             return Err(OpError::invalid(format!(
@@ -54,11 +54,11 @@ impl<'a> Volumes<'a> {
         let root = self.show(&image, true)?;
         let source = inside(&root, sub_path)
             .map_err(|error| refuse(format!("image {} has no {sub_path:?}: {error}", spec.image)))?;
-        let mut shown = wish.clone();
+        let mut shown = requested.clone();
         if let Some(spec) = shown.image.as_mut() {
             spec.image_ref.clone_from(&image.id);
         }
-        Ok(Resolved { wish: shown, source })
+        Ok(Resolved { requested: shown, source })
     }
 
     /// Folders the image declares as volumes and nobody mounts anything on: writable, with what the image has there.
@@ -72,8 +72,9 @@ impl<'a> Volumes<'a> {
         let mut list = Vec::new();
         for target in declared.unwrap_or_default() {
             let path = crate::container::spec::mounts::clean(&target);
-            let taken =
-                |wish: &cri::Mount| crate::container::spec::mounts::clean(&wish.container_path) == path;
+            let taken = |requested: &cri::Mount| {
+                crate::container::spec::mounts::clean(&requested.container_path) == path
+            };
             if path == Path::new("/") || mounts.iter().any(taken) {
                 continue;
             }
@@ -84,12 +85,12 @@ impl<'a> Volumes<'a> {
                 (crate::sandbox::root_of(&users.uids), crate::sandbox::root_of(&users.gids))
             });
             fill(&root, &path, &source, shift).map_err(OpError::failed(format!("make volume {target}")))?;
-            let wish = cri::Mount {
+            let requested = cri::Mount {
                 container_path: path.to_string_lossy().into_owned(),
                 host_path: source.to_string_lossy().into_owned(),
                 ..Default::default()
             };
-            list.push(Resolved { wish, source });
+            list.push(Resolved { requested, source });
         }
         Ok(list)
     }

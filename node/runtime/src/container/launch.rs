@@ -24,21 +24,21 @@ const DEATHS: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a container did not start.
-enum Trouble {
+enum StartError {
     /// The supervisor died; its successor may do better.
-    Gone(OpError),
+    SupervisorDied(OpError),
     Failed(OpError),
 }
 
-impl From<OpError> for Trouble {
-    fn from(error: OpError) -> Trouble {
-        Trouble::Failed(error)
+impl From<OpError> for StartError {
+    fn from(error: OpError) -> StartError {
+        StartError::Failed(error)
     }
 }
 
-fn trouble(attempt: &'static str) -> impl FnOnce(TaskError) -> Trouble {
+fn start_error(attempt: &'static str) -> impl FnOnce(TaskError) -> StartError {
     move |error| {
-        let kind = if error.is_gone() { Trouble::Gone } else { Trouble::Failed };
+        let kind = if error.is_gone() { StartError::SupervisorDied } else { StartError::Failed };
         kind(OpError::failed(attempt)(error))
     }
 }
@@ -50,8 +50,8 @@ pub(crate) async fn launch(core: &Arc<Core>, container: &Arc<Container>) -> Resu
     loop {
         let error = match once(core, container, &mut told).await {
             Ok(begun) => return Ok(begun),
-            Err(Trouble::Failed(error)) => return Err(error),
-            Err(Trouble::Gone(error)) => error,
+            Err(StartError::Failed(error)) => return Err(error),
+            Err(StartError::SupervisorDied(error)) => error,
         };
         deaths += 1;
         if deaths > DEATHS {
@@ -71,7 +71,11 @@ pub(crate) async fn launch(core: &Arc<Core>, container: &Arc<Container>) -> Resu
 }
 
 /// One try, all of it with one supervisor.
-async fn once(core: &Arc<Core>, container: &Arc<Container>, told: &mut bool) -> Result<(i32, i64), Trouble> {
+async fn once(
+    core: &Arc<Core>,
+    container: &Arc<Container>,
+    told: &mut bool,
+) -> Result<(i32, i64), StartError> {
     let supervisor = core.supervision.supervisor();
     let (taken, asked) = (container.clone(), supervisor.clone());
     let pid = core.blocking(move |core| Ok(make(core, &taken, &asked))).await??;
@@ -81,23 +85,23 @@ async fn once(core: &Arc<Core>, container: &Arc<Container>, told: &mut bool) -> 
     }
     let id = container.id().to_owned();
     let started = core.blocking(move |_| Ok(supervisor.start(&id))).await?;
-    let at = started.map_err(trouble("start container task"))?.at;
+    let at = started.map_err(start_error("start container task"))?.at;
     Ok((pid, i64::try_from(at).unwrap_or_else(|_| host::now())))
 }
 
 /// Everything up to the point where only execve is missing. Blocks.
-fn make(core: &Core, container: &Container, supervisor: &Supervisor) -> Result<i32, Trouble> {
+fn make(core: &Core, container: &Container, supervisor: &Supervisor) -> Result<i32, StartError> {
     if let Some(folder) = container::log_path(container).as_ref().and_then(|path| path.parent()) {
         fs::create_dir_all(folder).map_err(OpError::failed("make the log folder"))?;
     }
-    let made = match core.maker(container)? {
-        Some(foreign) => supervisor.create_foreign(foreign.request(core, container)?),
+    let made = match core.oci_runtime_for_start(container)? {
+        Some(oci_runtime) => supervisor.create_by_oci_runtime(oci_runtime.request(core, container)?),
         None => {
             net_devices::take(core, container)?;
             supervisor.create(container::create_request(core, container)?)
         }
     };
-    let made = made.map_err(trouble("create container task"))?;
+    let made = made.map_err(start_error("create container task"))?;
     Ok(i32::try_from(made.pid).map_err(OpError::failed("read the process id"))?)
 }
 
@@ -127,7 +131,7 @@ pub(crate) fn take_back(core: &Core, container: &Container) -> Result<(), OpErro
             .and_then(|group| group.remove(PATIENCE))
             .map_err(OpError::failed("remove the container's cgroup"))?;
     }
-    if core.foreign(container).is_some() {
+    if core.oci_runtime(container).is_some() {
         oci_runtimes::release(core, container)?;
         mount::detach_all_under(&core.container_dir(container.id()).join("bundle"))
             .map_err(OpError::failed("unmount the root file system"))?;

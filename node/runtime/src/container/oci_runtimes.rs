@@ -10,7 +10,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use podwire_container::ForeignRequest;
+use podwire_container::OciRuntimeRequest;
 use podwire_linux::mount::{self, Handing};
 use podwire_wire::cri;
 use serde::Deserialize;
@@ -28,7 +28,7 @@ pub(crate) const BUILT_IN: [&str; 2] = ["", "podwire"];
 
 /// One OCI runtime program.
 #[derive(Debug, Clone)]
-pub(crate) struct Foreign {
+pub(crate) struct OciRuntime {
     name: String,
     runtime: PathBuf,
     features: cri::RuntimeHandlerFeatures,
@@ -36,8 +36,8 @@ pub(crate) struct Foreign {
 
 /// All handlers that are not ours.
 #[derive(Debug, Default)]
-pub(crate) struct Foreigners {
-    by_name: BTreeMap<String, Foreign>,
+pub(crate) struct OciRuntimes {
+    by_name: BTreeMap<String, OciRuntime>,
 }
 
 /// What `features` of an OCI runtime says, as far as it matters here.
@@ -47,9 +47,9 @@ struct Features {
     mount_options: Vec<String>,
 }
 
-impl Foreigners {
+impl OciRuntimes {
     /// Looks at each program once; one that cannot be run is an error.
-    pub(crate) fn open(handlers: &[Handler]) -> Result<Foreigners, Error> {
+    pub(crate) fn open(handlers: &[Handler]) -> Result<OciRuntimes, Error> {
         let mut by_name = BTreeMap::new();
         for Handler { name, runtime } in handlers {
             let failed = |source| Error::Handler { name: name.clone(), path: runtime.clone(), source };
@@ -61,9 +61,9 @@ impl Foreigners {
             }
             let runtime = fs::canonicalize(runtime).map_err(failed)?;
             let features = features(&runtime).map_err(failed)?;
-            by_name.insert(name.clone(), Foreign { name: name.clone(), runtime, features });
+            by_name.insert(name.clone(), OciRuntime { name: name.clone(), runtime, features });
         }
-        Ok(Foreigners { by_name })
+        Ok(OciRuntimes { by_name })
     }
 
     /// Whether pods of this handler can be run as they ask to be.
@@ -106,7 +106,7 @@ fn features(runtime: &Path) -> io::Result<cri::RuntimeHandlerFeatures> {
 
 impl Core {
     /// The program that makes this container, if it is not us.
-    pub(crate) fn foreign(&self, container: &Container) -> Option<&Foreign> {
+    pub(crate) fn oci_runtime(&self, container: &Container) -> Option<&OciRuntime> {
         if self.handlers.by_name.is_empty() {
             return None;
         }
@@ -116,8 +116,11 @@ impl Core {
 }
 
 impl Core {
-    /// As [`Core::foreign`], for a start: a handler that is no longer configured must not fall back to us.
-    pub(crate) fn maker(&self, container: &Container) -> Result<Option<&Foreign>, OpError> {
+    /// As [`Core::oci_runtime`], for a start: a handler that is no longer configured must not fall back to us.
+    pub(crate) fn oci_runtime_for_start(
+        &self,
+        container: &Container,
+    ) -> Result<Option<&OciRuntime>, OpError> {
         let sandbox = self.registry.sandbox(&container.sandbox);
         let handler = sandbox.map(|sandbox| sandbox.handler.clone()).unwrap_or_default();
         if BUILT_IN.contains(&handler.as_str()) {
@@ -128,13 +131,13 @@ impl Core {
     }
 }
 
-impl Foreign {
+impl OciRuntime {
     fn root(&self, core: &Core) -> PathBuf {
         core.settings.run_dir.join("oci").join(&self.name)
     }
 
     /// Makes the bundle. Blocks.
-    pub(crate) fn request(&self, core: &Core, container: &Container) -> Result<ForeignRequest, OpError> {
+    pub(crate) fn request(&self, core: &Core, container: &Container) -> Result<OciRuntimeRequest, OpError> {
         let (row, spec) = (&container.row, container.spec());
         let bundle = core.container_dir(&row.id).join("bundle");
         let rootfs = bundle.join("rootfs");
@@ -155,7 +158,7 @@ impl Foreign {
             mount::overlay(&layers, &rootfs)
         };
         mounted.map_err(OpError::failed("mount the root file system"))?;
-        Ok(ForeignRequest {
+        Ok(OciRuntimeRequest {
             id: row.id.clone(),
             spec: (*spec).clone(),
             runtime: self.runtime.clone(),
@@ -185,13 +188,13 @@ pub(crate) fn bundle_of_hooks(core: &Core, container: &Container) -> Result<Opti
 
 /// What a supervisor that died may have left: the runtime forgets the container. Blocks.
 pub(crate) fn release(core: &Core, container: &Container) -> Result<(), OpError> {
-    let Some(foreign) = core.foreign(container) else { return Ok(()) };
-    let root = foreign.root(core);
+    let Some(oci_runtime) = core.oci_runtime(container) else { return Ok(()) };
+    let root = oci_runtime.root(core);
     let state = root.join(container.id().as_str());
     if !state.exists() {
         return Ok(());
     }
-    let deleted = Command::new(&foreign.runtime)
+    let deleted = Command::new(&oci_runtime.runtime)
         .arg("--root")
         .arg(&root)
         .args(["delete", "--force", container.id()])

@@ -1,6 +1,6 @@
 //! Stop signals: CRI's numbering, names in image configs, the kernel's numbers.
 
-/// What a container without any wish is stopped with.
+/// What a container that asks for none is stopped with.
 pub(crate) const SIGTERM: i32 = 15;
 /// What ends a container that did not end by itself.
 pub(crate) const SIGKILL: i32 = 9;
@@ -85,7 +85,7 @@ pub(crate) fn parse(text: &str) -> Option<i32> {
     NAMED.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
 }
 
-/// CRI's wish, else the image's, else SIGTERM.
+/// What CRI asks for, else the image's, else SIGTERM.
 pub(crate) fn choose(cri: i32, image: Option<&str>) -> i32 {
     from_cri(cri).or_else(|| image.and_then(parse)).unwrap_or(SIGTERM)
 }

@@ -1,4 +1,4 @@
-//! From CRI's wish and the image's config to an OCI runtime spec.
+//! From what CRI asks for and the image's config to an OCI runtime spec.
 //!
 //! Pure: users, devices, mount sources and seccomp profiles were looked up by the caller; the same input always gives
 //! the same spec. Defaults (capabilities, mounts, sysctls) are those a containerd user expects.
@@ -155,13 +155,14 @@ fn process(input: &Input<'_>, security: &cri::LinuxContainerSecurityContext) -> 
     process.set_no_new_privileges(Some(security.no_new_privs));
     // Limits of open files and the like are those of the supervisor.
     process.set_rlimits(None);
-    let wish =
+    let requested =
         input.config.linux.as_ref().and_then(|linux| linux.resources.as_ref()).map(|r| r.oom_score_adj);
-    process.set_oom_score_adj(wish.map(|score| process::oom_score(score, input.host.oom_score_floor)));
+    process.set_oom_score_adj(requested.map(|score| process::oom_score(score, input.host.oom_score_floor)));
     process.set_apparmor_profile(input.apparmor.map(str::to_owned));
     // Without the policy's labels on its files a labelled process reads nothing, and those are not set here. Where
     // SELinux is off, labels mean nothing to anybody.
-    if input.host.selinux && security.selinux_options.as_ref().is_some_and(|wish| !process::is_no_label(wish))
+    if input.host.selinux
+        && security.selinux_options.as_ref().is_some_and(|requested| !process::is_no_label(requested))
     {
         return Err(SpecError::Unsupported { what: "an SELinux label" });
     }
@@ -172,8 +173,8 @@ fn linux(input: &Input<'_>, security: &cri::LinuxContainerSecurityContext) -> Re
     let mut linux = Linux::default();
     linux.set_cgroups_path(Some(PathBuf::from(input.cgroup)));
     linux.set_namespaces(Some(namespaces(input, security)));
-    let wish = input.config.linux.as_ref().and_then(|linux| linux.resources.clone()).unwrap_or_default();
-    let mut limits = resources::plan(&wish, input.host.cgroup_v2);
+    let requested = input.config.linux.as_ref().and_then(|linux| linux.resources.clone()).unwrap_or_default();
+    let mut limits = resources::plan(&requested, input.host.cgroup_v2);
     limits.set_devices(Some(mounts::device_rules(input.devices, security.privileged)));
     linux.set_resources(Some(limits));
     let devices: Vec<LinuxDevice> = input.devices.iter().filter_map(mounts::ResolvedDevice::node).collect();

@@ -14,7 +14,7 @@ use crate::container::spec::mounts::PodMount;
 const SHM_BYTES: u64 = 64 << 20;
 
 /// How a pod wants its files.
-pub(crate) struct Wish<'a> {
+pub(crate) struct PodFiles<'a> {
     pub(crate) hostname: &'a str,
     pub(crate) dns: Option<&'a cri::DnsConfig>,
     pub(crate) host_ipc: bool,
@@ -46,8 +46,8 @@ pub(crate) fn make(dir: &Path) -> io::Result<()> {
 }
 
 /// Writes the files into `dir`.
-pub(crate) fn write(dir: &Path, wish: &Wish<'_>) -> io::Result<()> {
-    fs::write(dir.join("hostname"), format!("{}\n", wish.hostname))?;
+pub(crate) fn write(dir: &Path, files: &PodFiles<'_>) -> io::Result<()> {
+    fs::write(dir.join("hostname"), format!("{}\n", files.hostname))?;
     match fs::copy("/etc/hosts", dir.join("hosts")) {
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -56,19 +56,19 @@ pub(crate) fn write(dir: &Path, wish: &Wish<'_>) -> io::Result<()> {
         Err(error) => return Err(error),
     }
     let resolv = dir.join("resolv.conf");
-    match wish.dns.map(resolv_conf).filter(|text| !text.is_empty()) {
+    match files.dns.map(resolv_conf).filter(|text| !text.is_empty()) {
         Some(text) => fs::write(resolv, text)?,
         None => match fs::read("/etc/resolv.conf") {
             Ok(text) => fs::write(resolv, text)?,
             Err(_) => fs::write(resolv, "")?,
         },
     }
-    if !wish.host_ipc {
+    if !files.host_ipc {
         let shm = dir.join("shm");
         fs::create_dir(&shm)?;
         fs::set_permissions(&shm, fs::Permissions::from_mode(0o1777))?;
     }
-    if let Some((uid, gid)) = wish.owner {
+    if let Some((uid, gid)) = files.owner {
         let names = ["hostname", "hosts", "resolv.conf", "shm"];
         for path in names.map(|name| dir.join(name)).iter().filter(|path| path.exists()) {
             chown(path, Some(uid), Some(gid))?;

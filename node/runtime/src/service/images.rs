@@ -44,15 +44,15 @@ fn named(spec: Option<cri::ImageSpec>) -> Result<String, OpError> {
         .ok_or_else(|| OpError::invalid("an image must be named"))
 }
 
-fn auth(wish: Option<cri::AuthConfig>) -> Auth {
-    let Some(wish) = wish else { return Auth::default() };
+fn auth(requested: Option<cri::AuthConfig>) -> Auth {
+    let Some(requested) = requested else { return Auth::default() };
     Auth {
-        username: wish.username,
-        password: wish.password,
-        auth: wish.auth,
-        server_address: wish.server_address,
-        identity_token: wish.identity_token,
-        registry_token: wish.registry_token,
+        username: requested.username,
+        password: requested.password,
+        auth: requested.auth,
+        server_address: requested.server_address,
+        identity_token: requested.identity_token,
+        registry_token: requested.registry_token,
     }
 }
 
@@ -78,11 +78,11 @@ fn refused(error: &podwire_image::Error) -> Status {
 #[tonic::async_trait]
 impl ImageService for Images {
     async fn list_images(&self, request: Request<cri::ListImagesRequest>) -> Reply<cri::ListImagesResponse> {
-        let wish = request.into_inner().filter.and_then(|filter| filter.image).map(|spec| spec.image);
+        let requested = request.into_inner().filter.and_then(|filter| filter.image).map(|spec| spec.image);
         let images = self
             .core
             .blocking(move |core| {
-                Ok(match wish.filter(|name| !name.is_empty()) {
+                Ok(match requested.filter(|name| !name.is_empty()) {
                     Some(name) => core.images.find(&name).iter().map(view).collect(),
                     None => core.images.list().iter().map(view).collect(),
                 })

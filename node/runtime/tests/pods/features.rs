@@ -57,8 +57,8 @@ async fn an_image_of_several_layers_is_shown_as_a_volume() {
     for (sub_path, readonly) in
         [("", false), ("../etc", true), ("/etc", true), ("no/such", true), ("dir/out/passwd", true)]
     {
-        let wish = refused(sub_path, readonly);
-        let error = world.create(&sandbox, &pod, &wish).await.unwrap_err();
+        let requested = refused(sub_path, readonly);
+        let error = world.create(&sandbox, &pod, &requested).await.unwrap_err();
         assert!(
             matches!(error.code(), Code::InvalidArgument | Code::FailedPrecondition | Code::NotFound),
             "{error}"
@@ -89,7 +89,7 @@ async fn folders_an_image_declares_are_volumes_of_their_own() {
     eventually("it got through", || world.log("main").contains("refused"));
     let log = world.log("main");
     assert!(log.contains("F copied\n") && log.contains("F written\n"), "{log}");
-    assert!(world.status(&container).await.mounts.is_empty(), "they are nobody's wish");
+    assert!(world.status(&container).await.mounts.is_empty(), "nobody asked for them");
     let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().mode() & 0o7777;
     let folder = world.container_dir(&container);
     assert_eq!(mode(&folder.join("volumes/declared-0")) & 0o755, 0o755, "as the image has it");

@@ -95,27 +95,27 @@ pub(crate) fn bounding(
     security: &cri::LinuxContainerSecurityContext,
     available: &HashSet<Capability>,
 ) -> Result<HashSet<Capability>, SpecError> {
-    let mut set = if security.privileged { HashSet::from(ALL) } else { wished(security)? };
+    let mut set = if security.privileged { HashSet::from(ALL) } else { resolved(security)? };
     set.retain(|known| available.contains(known));
     Ok(set)
 }
 
-fn wished(security: &cri::LinuxContainerSecurityContext) -> Result<HashSet<Capability>, SpecError> {
-    let Some(wish) = &security.capabilities else { return Ok(HashSet::from(DEFAULT)) };
+fn resolved(security: &cri::LinuxContainerSecurityContext) -> Result<HashSet<Capability>, SpecError> {
+    let Some(requested) = &security.capabilities else { return Ok(HashSet::from(DEFAULT)) };
     let mut set = HashSet::from(DEFAULT);
-    if wish.add_capabilities.iter().any(|name| is_all(name)) {
+    if requested.add_capabilities.iter().any(|name| is_all(name)) {
         set = HashSet::from(ALL);
     }
-    if wish.drop_capabilities.iter().any(|name| is_all(name)) {
+    if requested.drop_capabilities.iter().any(|name| is_all(name)) {
         set.clear();
     }
-    for name in wish.add_capabilities.iter().filter(|name| !is_all(name)) {
+    for name in requested.add_capabilities.iter().filter(|name| !is_all(name)) {
         set.insert(parse(name)?);
     }
-    for name in wish.drop_capabilities.iter().filter(|name| !is_all(name)) {
+    for name in requested.drop_capabilities.iter().filter(|name| !is_all(name)) {
         set.remove(&parse(name)?);
     }
-    for name in &wish.add_ambient_capabilities {
+    for name in &requested.add_ambient_capabilities {
         set.insert(parse(name)?);
     }
     Ok(set)
@@ -130,7 +130,7 @@ pub(crate) fn sets(
     let mut ambient = security
         .capabilities
         .iter()
-        .flat_map(|wish| &wish.add_ambient_capabilities)
+        .flat_map(|requested| &requested.add_ambient_capabilities)
         .map(|name| parse(name))
         .collect::<Result<HashSet<_>, _>>()?;
     ambient.retain(|known| bounding.contains(known));
@@ -147,7 +147,7 @@ pub(crate) fn sets(
 mod tests {
     use super::*;
 
-    fn wish(add: &[&str], drop: &[&str]) -> cri::LinuxContainerSecurityContext {
+    fn requested(add: &[&str], drop: &[&str]) -> cri::LinuxContainerSecurityContext {
         let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let capabilities = Some(cri::Capability {
             add_capabilities: own(add),
@@ -159,16 +159,16 @@ mod tests {
 
     #[test]
     fn adds_and_drops_change_the_default_list() {
-        let set = wished(&wish(&["NET_ADMIN"], &["CHOWN"])).unwrap();
+        let set = resolved(&requested(&["NET_ADMIN"], &["CHOWN"])).unwrap();
         assert!(set.contains(&Capability::NetAdmin) && !set.contains(&Capability::Chown));
         assert_eq!(set.len(), DEFAULT.len());
     }
 
     #[test]
     fn all_is_taken_before_single_names() {
-        assert_eq!(wished(&wish(&["ALL"], &["NET_RAW"])).unwrap().len(), ALL.len() - 1);
-        assert_eq!(wished(&wish(&["CAP_KILL"], &["ALL"])).unwrap(), HashSet::from([Capability::Kill]));
-        assert!(wished(&wish(&["ALL"], &["ALL"])).unwrap().is_empty());
+        assert_eq!(resolved(&requested(&["ALL"], &["NET_RAW"])).unwrap().len(), ALL.len() - 1);
+        assert_eq!(resolved(&requested(&["CAP_KILL"], &["ALL"])).unwrap(), HashSet::from([Capability::Kill]));
+        assert!(resolved(&requested(&["ALL"], &["ALL"])).unwrap().is_empty());
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(crate) struct PodMount {
 /// One of CRI's mounts with its source looked up.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Resolved {
-    pub(crate) wish: cri::Mount,
+    pub(crate) requested: cri::Mount,
     pub(crate) source: PathBuf,
 }
 
@@ -67,21 +67,21 @@ pub(crate) fn plan(
     input: &Input<'_>,
     security: &cri::LinuxContainerSecurityContext,
 ) -> Result<Vec<Mount>, SpecError> {
-    let wished = |target: &str| {
-        input.mounts.iter().any(|mount| clean(&mount.wish.container_path) == Path::new(target))
+    let is_requested = |target: &str| {
+        input.mounts.iter().any(|mount| clean(&mount.requested.container_path) == Path::new(target))
     };
     let mut list: Vec<Mount> = defaults(security.privileged)
         .into_iter()
-        .filter(|mount| mount.destination().to_str().is_none_or(|target| !wished(target)))
+        .filter(|mount| mount.destination().to_str().is_none_or(|target| !is_requested(target)))
         .collect();
-    for pod in input.pod_mounts.iter().filter(|pod| !wished(pod.target)) {
+    for pod in input.pod_mounts.iter().filter(|pod| !is_requested(pod.target)) {
         let access = if pod.follows_root && security.readonly_rootfs { "ro" } else { "rw" };
         list.push(mount(pod.target, "bind", &pod.source.to_string_lossy(), &["rbind", "rprivate", access]));
     }
     let mut ordered: Vec<&Resolved> = input.mounts.iter().collect();
-    ordered.sort_by_key(|mount| clean(&mount.wish.container_path).components().count());
-    for wish in ordered {
-        list.push(bind(wish)?);
+    ordered.sort_by_key(|mount| clean(&mount.requested.container_path).components().count());
+    for requested in ordered {
+        list.push(bind(requested)?);
     }
     Ok(list)
 }
@@ -120,38 +120,38 @@ pub(crate) fn clean(path: &str) -> PathBuf {
 
 fn bind(mount: &Resolved) -> Result<Mount, SpecError> {
     use cri::MountPropagation as Propagation;
-    let wish = &mount.wish;
-    let refuse = |why| SpecError::Mount { path: wish.container_path.clone(), why };
-    let propagation = match Propagation::try_from(wish.propagation) {
+    let requested = &mount.requested;
+    let refuse = |why| SpecError::Mount { path: requested.container_path.clone(), why };
+    let propagation = match Propagation::try_from(requested.propagation) {
         Ok(Propagation::PropagationHostToContainer) => "rslave",
         Ok(Propagation::PropagationBidirectional) => "rshared",
         _ => "rprivate",
     };
-    if wish.recursive_read_only && !wish.readonly {
+    if requested.recursive_read_only && !requested.readonly {
         return Err(refuse("recursive read-only needs read-only"));
     }
-    if wish.recursive_read_only && propagation != "rprivate" {
+    if requested.recursive_read_only && propagation != "rprivate" {
         return Err(refuse("recursive read-only needs private propagation"));
     }
-    let access = match (wish.recursive_read_only, wish.readonly) {
+    let access = match (requested.recursive_read_only, requested.readonly) {
         (true, _) => "rro",
         (_, true) => "ro",
         _ => "rw",
     };
     let mut options = vec!["rbind", propagation, access];
-    if wish.image.as_ref().is_some_and(|image| !image.image.is_empty()) {
+    if requested.image.as_ref().is_some_and(|image| !image.image.is_empty()) {
         // Files to read, from whoever made the image: they give nobody rights.
         options.extend(["nosuid", "nodev"]);
     }
     let mut out = self::mount(
-        &clean(&wish.container_path).to_string_lossy(),
+        &clean(&requested.container_path).to_string_lossy(),
         "bind",
         &mount.source.to_string_lossy(),
         &options,
     );
-    if !wish.uid_mappings.is_empty() || !wish.gid_mappings.is_empty() {
-        out.set_uid_mappings(Some(wish.uid_mappings.iter().map(id_mapping).collect()));
-        out.set_gid_mappings(Some(wish.gid_mappings.iter().map(id_mapping).collect()));
+    if !requested.uid_mappings.is_empty() || !requested.gid_mappings.is_empty() {
+        out.set_uid_mappings(Some(requested.uid_mappings.iter().map(id_mapping).collect()));
+        out.set_gid_mappings(Some(requested.gid_mappings.iter().map(id_mapping).collect()));
     }
     Ok(out)
 }
@@ -168,7 +168,7 @@ pub(crate) fn id_mapping(mapping: &cri::IdMapping) -> LinuxIdMapping {
 
 /// A mount that takes part in propagation needs a root that does too.
 pub(crate) fn rootfs_propagation(mounts: &[Resolved]) -> Option<String> {
-    let strongest = mounts.iter().map(|mount| mount.wish.propagation).max().unwrap_or_default();
+    let strongest = mounts.iter().map(|mount| mount.requested.propagation).max().unwrap_or_default();
     match strongest {
         1 => Some("rslave".to_owned()),
         2 => Some("rshared".to_owned()),

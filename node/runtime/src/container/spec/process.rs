@@ -57,9 +57,9 @@ pub(crate) fn cwd(config: &cri::ContainerConfig, image: &ImageDefaults) -> Strin
     )
 }
 
-/// A wished score, lifted to what this process is allowed to give.
-pub(crate) fn oom_score(wish: i64, floor: i32) -> i32 {
-    i32::try_from(wish.clamp(-1000, 1000)).unwrap_or(0).max(floor)
+/// A score that is asked for, lifted to what this process is allowed to give.
+pub(crate) fn oom_score(requested: i64, floor: i32) -> i32 {
+    i32::try_from(requested.clamp(-1000, 1000)).unwrap_or(0).max(floor)
 }
 
 /// Options that say nothing.

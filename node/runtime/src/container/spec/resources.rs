@@ -1,72 +1,75 @@
-//! CRI's resource wishes as OCI limits.
+//! The resources CRI asks for as OCI limits.
 
 use oci_spec::runtime::{LinuxCpu, LinuxHugepageLimit, LinuxMemory, LinuxResources};
 use podwire_wire::cri;
 
 /// The limits a container starts with. Zero means "not set", as everywhere in CRI.
-pub(crate) fn plan(wish: &cri::LinuxContainerResources, cgroup_v2: bool) -> LinuxResources {
+pub(crate) fn plan(requested: &cri::LinuxContainerResources, cgroup_v2: bool) -> LinuxResources {
     let mut limits = LinuxResources::default();
-    limits.set_cpu(Some(cpu(wish)));
-    limits.set_memory(Some(memory(wish)));
-    if !wish.hugepage_limits.is_empty() {
-        limits.set_hugepage_limits(Some(wish.hugepage_limits.iter().map(hugepages).collect()));
+    limits.set_cpu(Some(cpu(requested)));
+    limits.set_memory(Some(memory(requested)));
+    if !requested.hugepage_limits.is_empty() {
+        limits.set_hugepage_limits(Some(requested.hugepage_limits.iter().map(hugepages).collect()));
     }
-    if cgroup_v2 && !wish.unified.is_empty() {
-        limits.set_unified(Some(wish.unified.clone()));
+    if cgroup_v2 && !requested.unified.is_empty() {
+        limits.set_unified(Some(requested.unified.clone()));
     }
     limits
 }
 
-fn cpu(wish: &cri::LinuxContainerResources) -> LinuxCpu {
+fn cpu(requested: &cri::LinuxContainerResources) -> LinuxCpu {
     let mut cpu = LinuxCpu::default();
-    cpu.set_shares(u64::try_from(wish.cpu_shares).ok().filter(|shares| *shares > 0));
-    cpu.set_quota(Some(wish.cpu_quota).filter(|quota| *quota != 0));
-    cpu.set_period(u64::try_from(wish.cpu_period).ok().filter(|period| *period > 0));
-    cpu.set_cpus(Some(wish.cpuset_cpus.clone()).filter(|text| !text.is_empty()));
-    cpu.set_mems(Some(wish.cpuset_mems.clone()).filter(|text| !text.is_empty()));
+    cpu.set_shares(u64::try_from(requested.cpu_shares).ok().filter(|shares| *shares > 0));
+    cpu.set_quota(Some(requested.cpu_quota).filter(|quota| *quota != 0));
+    cpu.set_period(u64::try_from(requested.cpu_period).ok().filter(|period| *period > 0));
+    cpu.set_cpus(Some(requested.cpuset_cpus.clone()).filter(|text| !text.is_empty()));
+    cpu.set_mems(Some(requested.cpuset_mems.clone()).filter(|text| !text.is_empty()));
     cpu
 }
 
-fn memory(wish: &cri::LinuxContainerResources) -> LinuxMemory {
+fn memory(requested: &cri::LinuxContainerResources) -> LinuxMemory {
     let mut memory = LinuxMemory::default();
-    let limit = Some(wish.memory_limit_in_bytes).filter(|limit| *limit != 0);
+    let limit = Some(requested.memory_limit_in_bytes).filter(|limit| *limit != 0);
     memory.set_limit(limit);
     // Without a word about swap, a memory limit allows none.
-    memory.set_swap(Some(wish.memory_swap_limit_in_bytes).filter(|swap| *swap != 0).or(limit));
+    memory.set_swap(Some(requested.memory_swap_limit_in_bytes).filter(|swap| *swap != 0).or(limit));
     memory
 }
 
-fn hugepages(wish: &cri::HugepageLimit) -> LinuxHugepageLimit {
+fn hugepages(requested: &cri::HugepageLimit) -> LinuxHugepageLimit {
     let mut limit = LinuxHugepageLimit::default();
-    limit.set_page_size(wish.page_size.clone());
-    limit.set_limit(i64::try_from(wish.limit).unwrap_or(i64::MAX));
+    limit.set_page_size(requested.page_size.clone());
+    limit.set_limit(i64::try_from(requested.limit).unwrap_or(i64::MAX));
     limit
 }
 
-/// `known` with every field that `wish` sets replaced: what UpdateContainerResources leaves behind.
+/// `known` with every field that `requested` sets replaced: what UpdateContainerResources leaves behind.
 pub(crate) fn merge(
     known: &cri::LinuxContainerResources,
-    wish: &cri::LinuxContainerResources,
+    requested: &cri::LinuxContainerResources,
 ) -> cri::LinuxContainerResources {
     let number = |new: i64, old: i64| if new == 0 { old } else { new };
     let text = |new: &str, old: &str| if new.is_empty() { old.to_owned() } else { new.to_owned() };
     let mut unified = known.unified.clone();
-    unified.extend(wish.unified.clone());
+    unified.extend(requested.unified.clone());
     cri::LinuxContainerResources {
-        cpu_period: number(wish.cpu_period, known.cpu_period),
-        cpu_quota: number(wish.cpu_quota, known.cpu_quota),
-        cpu_shares: number(wish.cpu_shares, known.cpu_shares),
-        memory_limit_in_bytes: number(wish.memory_limit_in_bytes, known.memory_limit_in_bytes),
-        oom_score_adj: number(wish.oom_score_adj, known.oom_score_adj),
-        cpuset_cpus: text(&wish.cpuset_cpus, &known.cpuset_cpus),
-        cpuset_mems: text(&wish.cpuset_mems, &known.cpuset_mems),
-        hugepage_limits: if wish.hugepage_limits.is_empty() {
+        cpu_period: number(requested.cpu_period, known.cpu_period),
+        cpu_quota: number(requested.cpu_quota, known.cpu_quota),
+        cpu_shares: number(requested.cpu_shares, known.cpu_shares),
+        memory_limit_in_bytes: number(requested.memory_limit_in_bytes, known.memory_limit_in_bytes),
+        oom_score_adj: number(requested.oom_score_adj, known.oom_score_adj),
+        cpuset_cpus: text(&requested.cpuset_cpus, &known.cpuset_cpus),
+        cpuset_mems: text(&requested.cpuset_mems, &known.cpuset_mems),
+        hugepage_limits: if requested.hugepage_limits.is_empty() {
             known.hugepage_limits.clone()
         } else {
-            wish.hugepage_limits.clone()
+            requested.hugepage_limits.clone()
         },
         unified,
-        memory_swap_limit_in_bytes: number(wish.memory_swap_limit_in_bytes, known.memory_swap_limit_in_bytes),
+        memory_swap_limit_in_bytes: number(
+            requested.memory_swap_limit_in_bytes,
+            known.memory_swap_limit_in_bytes,
+        ),
     }
 }
 
@@ -76,12 +79,12 @@ mod tests {
 
     #[test]
     fn zero_means_not_set_and_swap_follows_memory() {
-        let wish = cri::LinuxContainerResources {
+        let requested = cri::LinuxContainerResources {
             memory_limit_in_bytes: 1 << 20,
             cpu_shares: 512,
             ..Default::default()
         };
-        let limits = plan(&wish, false);
+        let limits = plan(&requested, false);
         let memory = limits.memory().unwrap();
         assert_eq!((memory.limit(), memory.swap()), (Some(1 << 20), Some(1 << 20)));
         let cpu = limits.cpu().clone().unwrap();
@@ -93,8 +96,8 @@ mod tests {
     fn an_update_keeps_what_it_does_not_mention() {
         let known =
             cri::LinuxContainerResources { cpu_shares: 2, memory_limit_in_bytes: 7, ..Default::default() };
-        let wish = cri::LinuxContainerResources { cpu_shares: 10, ..Default::default() };
-        let merged = merge(&known, &wish);
+        let requested = cri::LinuxContainerResources { cpu_shares: 10, ..Default::default() };
+        let merged = merge(&known, &requested);
         assert_eq!((merged.cpu_shares, merged.memory_limit_in_bytes), (10, 7));
     }
 }

@@ -76,7 +76,11 @@ fn targets(spec: &Spec) -> Vec<String> {
 
 fn bind(target: &str, source: &str) -> Resolved {
     Resolved {
-        wish: cri::Mount { container_path: target.into(), host_path: source.into(), ..Default::default() },
+        requested: cri::Mount {
+            container_path: target.into(),
+            host_path: source.into(),
+            ..Default::default()
+        },
         source: source.into(),
     }
 }
@@ -135,19 +139,19 @@ fn privileged_opens_everything() {
 fn a_recursive_read_only_mount_must_be_read_only_and_private() {
     let mut fixture = Fixture::new();
     let mut mount = bind("/data", "/src");
-    mount.wish.recursive_read_only = true;
+    mount.requested.recursive_read_only = true;
     fixture.mounts = vec![mount.clone()];
     assert!(mounts::rootfs_propagation(&fixture.mounts).is_none());
     let input_fails = |fixture: &Fixture| {
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| fixture.build())).is_err()
     };
     assert!(input_fails(&fixture));
-    mount.wish.readonly = true;
+    mount.requested.readonly = true;
     fixture.mounts = vec![mount.clone()];
     let spec = fixture.build();
     let options = spec.mounts().as_ref().unwrap().last().unwrap().options().clone().unwrap();
     assert!(options.contains(&"rro".to_owned()));
-    mount.wish.propagation = 2;
+    mount.requested.propagation = 2;
     fixture.mounts = vec![mount];
     assert!(input_fails(&fixture));
     assert_eq!(mounts::rootfs_propagation(&fixture.mounts).as_deref(), Some("rshared"));

@@ -1,4 +1,4 @@
-//! Who a container runs as: CRI's wish or the image's, looked up in the image's own passwd and group files.
+//! Who a container runs as: as CRI asks or the image says, looked up in the image's own passwd and group files.
 
 use podwire_wire::cri;
 
@@ -72,9 +72,9 @@ pub(crate) fn resolve(
     passwd_file: &str,
     group_file: &str,
 ) -> Result<Identity, UserError> {
-    let wish = wished(security, image_user)?;
-    let (user, wished_group) =
-        wish.split_once(':').map_or((wish.as_str(), None), |(user, group)| (user, Some(group)));
+    let requested = requested_user(security, image_user)?;
+    let (user, requested_group) =
+        requested.split_once(':').map_or((requested.as_str(), None), |(user, group)| (user, Some(group)));
     let mut identity = Identity::default();
     let mut name = None;
     if let Some(uid) = numeric(user)? {
@@ -92,20 +92,23 @@ pub(crate) fn resolve(
     } else {
         name = passwd(passwd_file).find(|line| line.uid == 0).map(|line| line.name.to_owned());
     }
-    if let Some(wished) = wished_group.filter(|wished| !wished.is_empty()) {
-        identity.gid = match numeric(wished)? {
+    if let Some(requested) = requested_group.filter(|requested| !requested.is_empty()) {
+        identity.gid = match numeric(requested)? {
             Some(gid) => gid,
             None => group(group_file)
-                .find(|(known, _, _)| *known == wished)
+                .find(|(known, _, _)| *known == requested)
                 .map(|(_, gid, _)| gid)
-                .ok_or_else(|| UserError::NoGroup { name: wished.to_owned() })?,
+                .ok_or_else(|| UserError::NoGroup { name: requested.to_owned() })?,
         };
     }
     identity.groups = groups(security, &identity, name.as_deref(), group_file)?;
     Ok(identity)
 }
 
-fn wished(security: &cri::LinuxContainerSecurityContext, image_user: &str) -> Result<String, UserError> {
+fn requested_user(
+    security: &cri::LinuxContainerSecurityContext,
+    image_user: &str,
+) -> Result<String, UserError> {
     let user = match (&security.run_as_username, &security.run_as_user) {
         (name, _) if !name.is_empty() => name.clone(),
         (_, Some(uid)) => id(uid.value)?.to_string(),
@@ -118,7 +121,7 @@ fn wished(security: &cri::LinuxContainerSecurityContext, image_user: &str) -> Re
     }
 }
 
-/// The primary group first, then the image's memberships (policy Merge only), then the wished ones.
+/// The primary group first, then the image's memberships (policy Merge only), then those asked for.
 fn groups(
     security: &cri::LinuxContainerSecurityContext,
     identity: &Identity,
@@ -175,33 +178,36 @@ mod tests {
         }
         assert_eq!(who("last").unwrap_err(), UserError::NoUser { name: "last".into() });
         assert_eq!(who("33:last").unwrap_err(), UserError::NoGroup { name: "last".into() });
-        let wish = cri::LinuxContainerSecurityContext {
+        let requested = cri::LinuxContainerSecurityContext {
             run_as_user: Some(cri::Int64Value { value: u32::MAX.into() }),
             ..Default::default()
         };
-        assert_eq!(resolve(&wish, "", "", "").unwrap_err(), UserError::Range { id: "4294967295".into() });
+        assert_eq!(
+            resolve(&requested, "", "", "").unwrap_err(),
+            UserError::Range { id: "4294967295".into() }
+        );
     }
 
     #[test]
     fn strict_policy_ignores_the_images_memberships() {
-        let mut wish = cri::LinuxContainerSecurityContext {
+        let mut requested = cri::LinuxContainerSecurityContext {
             run_as_user: Some(cri::Int64Value { value: 33 }),
             supplemental_groups: vec![60000],
             ..Default::default()
         };
-        assert_eq!(who(&wish, "").unwrap().groups, vec![34, 50000, 60000]);
-        wish.supplemental_groups_policy = cri::SupplementalGroupsPolicy::Strict as i32;
-        assert_eq!(who(&wish, "").unwrap().groups, vec![34, 60000]);
+        assert_eq!(who(&requested, "").unwrap().groups, vec![34, 50000, 60000]);
+        requested.supplemental_groups_policy = cri::SupplementalGroupsPolicy::Strict as i32;
+        assert_eq!(who(&requested, "").unwrap().groups, vec![34, 60000]);
     }
 
     #[test]
     fn a_group_needs_a_user() {
-        let mut wish = cri::LinuxContainerSecurityContext {
+        let mut requested = cri::LinuxContainerSecurityContext {
             run_as_group: Some(cri::Int64Value { value: 7 }),
             ..Default::default()
         };
-        assert_eq!(who(&wish, "web").unwrap_err(), UserError::GroupAlone);
-        wish.run_as_username = "web".into();
-        assert_eq!(who(&wish, "").unwrap(), Identity { uid: 33, gid: 7, groups: vec![7, 50000] });
+        assert_eq!(who(&requested, "web").unwrap_err(), UserError::GroupAlone);
+        requested.run_as_username = "web".into();
+        assert_eq!(who(&requested, "").unwrap(), Identity { uid: 33, gid: 7, groups: vec![7, 50000] });
     }
 }

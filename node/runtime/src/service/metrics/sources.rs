@@ -50,21 +50,21 @@ pub(super) fn usage(stats: &Stats, sheet: &mut Sheet) {
 }
 
 /// What the container was given.
-pub(super) fn limits(wish: &cri::LinuxContainerResources, stats: &Stats, sheet: &mut Sheet) {
+pub(super) fn limits(requested: &cri::LinuxContainerResources, stats: &Stats, sheet: &mut Sheet) {
     let number = |value: i64| u64::try_from(value).unwrap_or_default();
-    let period = if wish.cpu_period > 0 { number(wish.cpu_period) } else { 100_000 };
+    let period = if requested.cpu_period > 0 { number(requested.cpu_period) } else { 100_000 };
     sheet.put("container_spec_cpu_period", &[], period);
-    if wish.cpu_quota > 0 {
-        sheet.put("container_spec_cpu_quota", &[], number(wish.cpu_quota));
+    if requested.cpu_quota > 0 {
+        sheet.put("container_spec_cpu_quota", &[], number(requested.cpu_quota));
     }
     sheet.put(
         "container_spec_cpu_shares",
         &[],
-        if wish.cpu_shares > 0 { number(wish.cpu_shares) } else { 1024 },
+        if requested.cpu_shares > 0 { number(requested.cpu_shares) } else { 1024 },
     );
     let limit = stats.memory.limit.unwrap_or(0);
     sheet.put("container_spec_memory_limit_bytes", &[], limit);
-    let swap = number(wish.memory_swap_limit_in_bytes);
+    let swap = number(requested.memory_swap_limit_in_bytes);
     sheet.put("container_spec_memory_swap_limit_bytes", &[], if swap > 0 { swap } else { limit });
     sheet.put("container_spec_memory_reservation_limit_bytes", &[], 0);
 }

@@ -60,7 +60,7 @@ struct Entry {
 }
 
 /// The objects in use on this node.
-pub(crate) struct Objects {
+pub(crate) struct ConfigMapsAndSecrets {
     client: kube::Client,
     inboxes: Arc<Inboxes>,
     entries: Mutex<HashMap<Key, Entry>>,
@@ -68,14 +68,14 @@ pub(crate) struct Objects {
     shutdown: CancellationToken,
 }
 
-impl Objects {
+impl ConfigMapsAndSecrets {
     pub(crate) fn new(
         client: kube::Client,
         inboxes: Arc<Inboxes>,
         tasks: TaskTracker,
         shutdown: CancellationToken,
-    ) -> Objects {
-        Objects { client, inboxes, entries: Mutex::default(), tasks, shutdown }
+    ) -> ConfigMapsAndSecrets {
+        ConfigMapsAndSecrets { client, inboxes, entries: Mutex::default(), tasks, shutdown }
     }
 
     /// The object's content now; from here on the pod `uid` is told when it changes.

@@ -29,7 +29,7 @@ use crate::request::StartedAt;
 
 /// Which program makes a container, and where its bundle and the program's own state are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ForeignPlan {
+pub(crate) struct OciRuntimePlan {
     pub(crate) runtime: String,
     pub(crate) root: String,
     pub(crate) bundle: String,
@@ -37,8 +37,8 @@ pub(crate) struct ForeignPlan {
 
 /// What the supervisor keeps of such a container beside the rest.
 #[derive(Debug)]
-pub(super) struct Foreign {
-    pub(super) plan: ForeignPlan,
+pub(super) struct OciRuntime {
+    pub(super) plan: OciRuntimePlan,
     /// Where its terminal arrives.
     console: Option<UnixListener>,
     /// Its runtime was told to delete it.
@@ -49,18 +49,18 @@ pub(super) struct Foreign {
 
 /// An exec that its runtime has yet to start.
 #[derive(Debug)]
-pub(super) struct ForeignExec {
+pub(super) struct OciRuntimeExec {
     tag: String,
     console: Option<UnixListener>,
 }
 
-impl Foreign {
-    pub(super) fn new(plan: ForeignPlan) -> Foreign {
-        Foreign { plan, console: None, deleting: false, deleted: false }
+impl OciRuntime {
+    pub(super) fn new(plan: OciRuntimePlan) -> OciRuntime {
+        OciRuntime { plan, console: None, deleting: false, deleted: false }
     }
 }
 
-impl ForeignPlan {
+impl OciRuntimePlan {
     fn file(&self, name: &str) -> PathBuf {
         Path::new(&self.bundle).join(name)
     }
@@ -147,11 +147,11 @@ fn give_stdio(command: &mut Command, wiring: &Wiring) -> io::Result<()> {
 }
 
 impl Server {
-    pub(super) fn create_foreign(&mut self, reply: Reply, arg: CreateArg) -> Result<(), Refusal> {
+    pub(super) fn create_by_oci_runtime(&mut self, reply: Reply, arg: CreateArg) -> Result<(), Refusal> {
         if self.containers.contains_key(&arg.id) {
             return Err(refusal(RefusalKind::Exists, format!("container {:?} exists", arg.id)));
         }
-        let Some(plan) = arg.foreign.clone() else {
+        let Some(plan) = arg.oci_runtime.clone() else {
             return Err(refusal(RefusalKind::Setup, "no OCI runtime is named"));
         };
         let log = open_log(arg.log_path.as_deref())?;
@@ -159,26 +159,26 @@ impl Server {
             Some(wanted) => Some(cgroup::group(&wanted.path).map_err(|e| internal(&e))?),
             None => None,
         };
-        let mut foreign = Foreign::new(plan);
-        let (wiring, process) = self.run_create(&arg, &mut foreign).map_err(|e| {
-            refusal(RefusalKind::Setup, format!("run OCI runtime {}: {e}", foreign.plan.runtime))
+        let mut oci_runtime = OciRuntime::new(plan);
+        let (wiring, process) = self.run_create(&arg, &mut oci_runtime).map_err(|e| {
+            refusal(RefusalKind::Setup, format!("run OCI runtime {}: {e}", oci_runtime.plan.runtime))
         })?;
         // What would let it go is never written to: the runtime's own `start` does that.
         let mut container = self.begun(reply, arg, process, wiring, group, log)?;
-        container.foreign = Some(foreign);
+        container.oci_runtime = Some(oci_runtime);
         self.containers.insert(container.id.clone(), container);
         Ok(())
     }
 
     /// The runtime at work; until it has ended it stands in for the container's process.
-    fn run_create(&mut self, arg: &CreateArg, foreign: &mut Foreign) -> io::Result<(Wiring, Process)> {
-        let plan = &foreign.plan;
+    fn run_create(&mut self, arg: &CreateArg, oci_runtime: &mut OciRuntime) -> io::Result<(Wiring, Process)> {
+        let plan = &oci_runtime.plan;
         let mut wiring = Wiring::new(arg.tty, arg.stdin, true)?;
         wiring.make_output_lasting()?;
         let mut command = plan.command("create", "create");
         command.arg("--bundle").arg(&plan.bundle).arg("--pid-file").arg(plan.file("pid"));
         if arg.tty.is_some() {
-            foreign.console = Some(plan.listen("console.sock")?);
+            oci_runtime.console = Some(plan.listen("console.sock")?);
             command.args(["--console-socket", "console.sock"]);
         }
         give_stdio(&mut command, &wiring)?;
@@ -188,22 +188,26 @@ impl Server {
     }
 
     /// The runtime has made the container, or has not.
-    pub(super) fn foreign_created(&mut self, id: &str, exit: pidfd::Exit) {
+    pub(super) fn oci_runtime_created(&mut self, id: &str, exit: pidfd::Exit) {
         let Some(container) = self.containers.get_mut(id) else { return };
         if let Some(token) = container.process.pidfd_token.take() {
             self.poll.remove(&container.process.pidfd, token);
         }
-        let (Phase::Creating(reply), Some(foreign)) = (&container.phase, &mut container.foreign) else {
+        let (Phase::Creating(reply), Some(oci_runtime)) = (&container.phase, &mut container.oci_runtime)
+        else {
             return;
         };
         let reply = *reply;
-        let console = foreign.console.take();
+        let console = oci_runtime.console.take();
         let made = if exit.code() == 0 {
-            foreign.plan.process("pid").map_err(|e| format!("{} left no process: {e}", foreign.plan.runtime))
+            oci_runtime
+                .plan
+                .process("pid")
+                .map_err(|e| format!("{} left no process: {e}", oci_runtime.plan.runtime))
         } else {
-            Err(foreign.plan.complaint("create", "create", exit))
+            Err(oci_runtime.plan.complaint("create", "create", exit))
         };
-        foreign.plan.forget(&["create.log".to_owned(), "pid".to_owned(), "console.sock".to_owned()]);
+        oci_runtime.plan.forget(&["create.log".to_owned(), "pid".to_owned(), "console.sock".to_owned()]);
         let taken = made.and_then(|(pid, pidfd)| {
             let whose = Whose { container: id.to_owned(), exec: None };
             container.process = follow(&mut self.poll, whose, pid, pidfd).map_err(|e| e.to_string())?;
@@ -238,19 +242,19 @@ impl Server {
         }
     }
 
-    pub(super) fn start_foreign(&mut self, reply: Reply, id: &str) -> Result<(), Refusal> {
+    pub(super) fn start_by_oci_runtime(&mut self, reply: Reply, id: &str) -> Result<(), Refusal> {
         let container = self.container(id)?;
-        let Some(foreign) = &container.foreign else { return Ok(()) };
-        let mut command = foreign.plan.command("start", "start");
+        let Some(oci_runtime) = &container.oci_runtime else { return Ok(()) };
+        let mut command = oci_runtime.plan.command("start", "start");
         container.phase = Phase::Starting(reply);
         let purpose = Purpose::Start { container: id.to_owned(), reply };
         let started = self.help(command.arg(id), PATIENCE, purpose);
         started.map_err(|e| refusal(RefusalKind::Setup, format!("run the OCI runtime: {e}")))
     }
 
-    pub(super) fn foreign_started(&mut self, id: &str, reply: Reply, ended: &Ended) {
+    pub(super) fn oci_runtime_started(&mut self, id: &str, reply: Reply, ended: &Ended) {
         let Some(container) = self.containers.get_mut(id) else { return };
-        let Some(foreign) = &container.foreign else { return };
+        let Some(oci_runtime) = &container.oci_runtime else { return };
         if ended.exit.code() == 0 {
             let at = now();
             container.phase = Phase::Running;
@@ -258,7 +262,7 @@ impl Server {
             self.journal.started(id, at);
             self.answer(reply, &StartedAt { at });
         } else {
-            let message = foreign.plan.complaint("start", "start", ended.exit);
+            let message = oci_runtime.plan.complaint("start", "start", ended.exit);
             container.start_failed = true;
             container.phase = Phase::Running;
             self.refuse(reply, refusal(RefusalKind::Setup, message));
@@ -268,17 +272,22 @@ impl Server {
     }
 
     /// Asks the runtime to signal the container's process.
-    pub(super) fn signal_foreign(&mut self, reply: Reply, id: &str, signal: i32) -> Result<(), Refusal> {
+    pub(super) fn signal_by_oci_runtime(
+        &mut self,
+        reply: Reply,
+        id: &str,
+        signal: i32,
+    ) -> Result<(), Refusal> {
         let container = self.container(id)?;
-        let Some(foreign) = &container.foreign else { return Ok(()) };
+        let Some(oci_runtime) = &container.oci_runtime else { return Ok(()) };
         let tag = format!("kill-{signal}");
-        let mut command = foreign.plan.command("kill", &tag);
+        let mut command = oci_runtime.plan.command("kill", &tag);
         command.arg(id).arg(signal.to_string());
         let purpose = Purpose::Signal { container: id.to_owned(), signal, reply };
         self.help(&mut command, PATIENCE, purpose).map_err(|e| internal(&e))
     }
 
-    pub(super) fn foreign_signalled(&mut self, id: &str, signal: i32, reply: Reply, ended: &Ended) {
+    pub(super) fn oci_runtime_signalled(&mut self, id: &str, signal: i32, reply: Reply, ended: &Ended) {
         let Some(container) = self.containers.get_mut(id) else {
             return self.refuse(reply, super::server::not_found(id));
         };
@@ -294,36 +303,38 @@ impl Server {
     }
 
     /// True once the runtime has taken its container away; starts that when nobody has.
-    pub(super) fn foreign_is_deleted(&mut self, id: &str) -> bool {
+    pub(super) fn oci_runtime_is_deleted(&mut self, id: &str) -> bool {
         let Some(container) = self.containers.get_mut(id) else { return true };
-        let Some(foreign) = &mut container.foreign else { return true };
-        if foreign.deleted || foreign.deleting {
-            return foreign.deleted;
+        let Some(oci_runtime) = &mut container.oci_runtime else { return true };
+        if oci_runtime.deleted || oci_runtime.deleting {
+            return oci_runtime.deleted;
         }
-        foreign.deleting = true;
-        let mut command = foreign.plan.command("delete", "delete");
+        oci_runtime.deleting = true;
+        let mut command = oci_runtime.plan.command("delete", "delete");
         command.args(["--force", id]);
         if let Err(error) = self.help(&mut command, PATIENCE, Purpose::Delete { container: id.to_owned() }) {
             note(&format!("container {id}: its runtime did not delete it: {error}"));
-            self.drop_foreign_state(id);
+            self.drop_oci_runtime_state(id);
             return true;
         }
         false
     }
 
-    pub(super) fn foreign_deleted(&mut self, id: &str, ended: &Ended) {
+    pub(super) fn oci_runtime_deleted(&mut self, id: &str, ended: &Ended) {
         if ended.exit.code() != 0 {
             note(&format!("container {id}: its runtime did not delete it: {}", ended.output));
         }
-        self.drop_foreign_state(id);
+        self.drop_oci_runtime_state(id);
         self.continue_deletions();
     }
 
     /// What the runtime knows of a container whose process is dead goes, whatever the runtime thinks.
-    fn drop_foreign_state(&mut self, id: &str) {
-        let Some(foreign) = self.containers.get_mut(id).and_then(|c| c.foreign.as_mut()) else { return };
-        foreign.deleted = true;
-        match fs::remove_dir_all(Path::new(&foreign.plan.root).join(id)) {
+    fn drop_oci_runtime_state(&mut self, id: &str) {
+        let Some(oci_runtime) = self.containers.get_mut(id).and_then(|c| c.oci_runtime.as_mut()) else {
+            return;
+        };
+        oci_runtime.deleted = true;
+        match fs::remove_dir_all(Path::new(&oci_runtime.plan.root).join(id)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 note(&format!("container {id}: state of its runtime left behind: {error}"));
             }
@@ -332,12 +343,12 @@ impl Server {
     }
 
     /// One more process, made by the runtime.
-    pub(super) fn exec_foreign(&mut self, reply: Reply, arg: ExecArg) -> Result<(), Refusal> {
+    pub(super) fn exec_by_oci_runtime(&mut self, reply: Reply, arg: ExecArg) -> Result<(), Refusal> {
         let tag = format!("exec-{}", self.next_helper);
         self.next_helper += 1;
         let container = self.container(&arg.id)?;
-        let Some(foreign) = &container.foreign else { return Ok(()) };
-        let (plan, program) = (foreign.plan.clone(), container.plan.process.clone());
+        let Some(oci_runtime) = &container.oci_runtime else { return Ok(()) };
+        let (plan, program) = (oci_runtime.plan.clone(), container.plan.process.clone());
         let (exec, command) =
             prepare_exec(&plan, &tag, &arg).map_err(|e| refusal(RefusalKind::Setup, e.to_string()))?;
         let (wiring, console, mut command) = (exec.0, exec.1, command);
@@ -356,18 +367,22 @@ impl Server {
             starting: Some(Starting { reply, fds }),
             failure: None,
             exit_code: None,
-            foreign: Some(ForeignExec { tag, console }),
+            oci_runtime: Some(OciRuntimeExec { tag, console }),
         };
         self.container(&arg.id)?.execs.insert(arg.exec_id, exec);
         Ok(())
     }
 
     /// The runtime has started the process, or has not.
-    pub(super) fn foreign_exec_started(&mut self, id: &str, exec_id: &str, exit: pidfd::Exit) {
+    pub(super) fn oci_runtime_exec_started(&mut self, id: &str, exec_id: &str, exit: pidfd::Exit) {
         let Some(container) = self.containers.get_mut(id) else { return };
-        let Some(plan) = container.foreign.as_ref().map(|foreign| foreign.plan.clone()) else { return };
+        let Some(plan) = container.oci_runtime.as_ref().map(|oci_runtime| oci_runtime.plan.clone()) else {
+            return;
+        };
         let Some(exec) = container.execs.get_mut(exec_id) else { return };
-        let (Some(started), Some(mut starting)) = (exec.foreign.take(), exec.starting.take()) else { return };
+        let (Some(started), Some(mut starting)) = (exec.oci_runtime.take(), exec.starting.take()) else {
+            return;
+        };
         if let Some(token) = exec.process.pidfd_token.take() {
             self.poll.remove(&exec.process.pidfd, token);
         }
@@ -408,7 +423,7 @@ impl Server {
 
 type PreparedExec = ((Wiring, Option<UnixListener>), Command);
 
-fn prepare_exec(plan: &ForeignPlan, tag: &str, arg: &ExecArg) -> io::Result<PreparedExec> {
+fn prepare_exec(plan: &OciRuntimePlan, tag: &str, arg: &ExecArg) -> io::Result<PreparedExec> {
     let process = arg.process.as_deref().ok_or(io::ErrorKind::InvalidInput)?;
     fs::write(plan.file(&format!("{tag}.json")), process)?;
     let wiring = Wiring::new(arg.tty, arg.stdin, true)?;

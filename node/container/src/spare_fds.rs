@@ -13,18 +13,18 @@ use crate::protocol::FdRole;
 
 /// Descriptors of containers by name.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct SpareFds {
     containers: Mutex<HashMap<String, Vec<(FdRole, OwnedFd)>>>,
 }
 
 /// What is held for the containers of the supervisor at `socket`.
-pub(crate) fn of(socket: &Path) -> Arc<Held> {
-    static ALL: OnceLock<Mutex<HashMap<PathBuf, Arc<Held>>>> = OnceLock::new();
+pub(crate) fn of(socket: &Path) -> Arc<SpareFds> {
+    static ALL: OnceLock<Mutex<HashMap<PathBuf, Arc<SpareFds>>>> = OnceLock::new();
     let mut all = ALL.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
     Arc::clone(all.entry(socket.to_owned()).or_default())
 }
 
-impl Held {
+impl SpareFds {
     pub(crate) fn put(&self, id: &str, fds: Vec<(FdRole, OwnedFd)>) {
         self.lock().insert(id.to_owned(), fds);
     }

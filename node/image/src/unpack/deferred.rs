@@ -10,31 +10,35 @@ use rustix::io::Errno;
 use super::entry::OPAQUE_XATTR;
 use super::path::split;
 use super::tree::{Tree, io_error, kind_at, remove_at};
-use super::{Loose, UnpackError};
+use super::{Deferred, UnpackError};
 
-/// Gives the loose directories of the layer in `dest` the attributes they have in `parents` (top
-/// first), and makes the loose links from the parents' files.
-pub(crate) fn tie(dest: &Path, parents: &[PathBuf], loose: &Loose) -> Result<(), UnpackError> {
+/// Gives the deferred directories of the layer in `dest` the attributes they have in `parents` (top
+/// first), and makes the deferred links from the parents' files.
+pub(crate) fn apply_deferred(
+    dest: &Path,
+    parents: &[PathBuf],
+    deferred: &Deferred,
+) -> Result<(), UnpackError> {
     let mut tree = Tree::open(dest)?;
     let parents: Vec<Tree> = parents.iter().map(|path| Tree::open(path)).collect::<Result<_, _>>()?;
-    let mut loose = loose.clone();
-    relocate(&mut tree, &parents, &mut loose)?;
-    for path in &loose.directories {
+    let mut deferred = deferred.clone();
+    relocate(&mut tree, &parents, &mut deferred)?;
+    for path in &deferred.directories {
         if let Some(from) = find_dir(&parents, path)? {
             let to = tree.open_dir(path).map_err(io_error("open directory", path))?;
             copy_attributes(&from, &to).map_err(io_error("copy attributes to", path))?;
         }
     }
-    for (path, target) in &loose.links {
+    for (path, target) in &deferred.links {
         link(&mut tree, &parents, path, target)?;
     }
     Ok(())
 }
 
-/// Moves what lies in loose directories that are symbolic links in the parents to where the links
-/// lead, as unpacking onto the parents would have done; `loose` then says what is loose there.
-fn relocate(tree: &mut Tree, parents: &[Tree], loose: &mut Loose) -> Result<(), UnpackError> {
-    let mut queue = std::mem::take(&mut loose.directories);
+/// Moves what lies in deferred directories that are symbolic links in the parents to where the links
+/// lead, as unpacking onto the parents would have done; `deferred` then says what is deferred there.
+fn relocate(tree: &mut Tree, parents: &[Tree], deferred: &mut Deferred) -> Result<(), UnpackError> {
+    let mut queue = std::mem::take(&mut deferred.directories);
     let (mut settled, mut hops) = (Vec::new(), 0);
     while !queue.is_empty() {
         queue.sort_by_key(|path| std::cmp::Reverse(path.iter().count()));
@@ -53,10 +57,10 @@ fn relocate(tree: &mut Tree, parents: &[Tree], loose: &mut Loose) -> Result<(), 
         let to = tree.parent(&target, &mut made)?;
         let to = rustix::io::dup(to).map_err(io_error("open directory", &target))?;
         tree.forget();
-        let (parent, name) = split(&path).expect("a loose directory is not the root");
+        let (parent, name) = split(&path).expect("a deferred directory is not the root");
         let home = tree.open_dir(parent).map_err(io_error("open directory", parent))?;
         merge(&home, name, &to).map_err(io_error("move", &path))?;
-        let links = loose.links.iter_mut().flat_map(|(link, target)| [link, target]);
+        let links = deferred.links.iter_mut().flat_map(|(link, target)| [link, target]);
         for known in queue.iter_mut().chain(links) {
             if let Ok(rest) = known.strip_prefix(&path) {
                 *known = target.join(rest);
@@ -64,7 +68,7 @@ fn relocate(tree: &mut Tree, parents: &[Tree], loose: &mut Loose) -> Result<(), 
         }
         queue.extend(made);
     }
-    loose.directories = settled;
+    deferred.directories = settled;
     Ok(())
 }
 
@@ -74,7 +78,7 @@ const MOST_HOPS: usize = 40;
 
 /// What `path` points at in the parents, if it is a symbolic link there.
 fn find_link(parents: &[Tree], path: &Path) -> Result<Option<Vec<u8>>, UnpackError> {
-    let (dir, name) = split(path).expect("a loose directory is not the root");
+    let (dir, name) = split(path).expect("a deferred directory is not the root");
     for parent in parents {
         let found = match parent.open_dir(dir) {
             Ok(fd) => match kind_at(fd.as_fd(), name).map_err(io_error("look up", path))? {
@@ -218,7 +222,7 @@ fn link(tree: &mut Tree, parents: &[Tree], path: &Path, target: &Path) -> Result
         remove_at(dir, name).map_err(io_error("replace", path))?;
     }
     let dir = rustix::io::dup(dir).map_err(io_error("open directory", parent))?;
-    // An earlier loose link may have brought the target into this layer.
+    // An earlier deferred link may have brought the target into this layer.
     if let Ok(here) = tree.open_dir(target_parent)
         && matches!(kind_at(here.as_fd(), target_name), Ok(Some((FileType::RegularFile, _))))
     {

@@ -197,7 +197,7 @@ pub(crate) fn is_mirror(pod: &Pod) -> bool {
 /// The mirrors that the API holds for this node, by namespace and name: their uid and the hash they show.
 #[derive(Debug, Default)]
 pub(crate) struct Mirrors {
-    held: Mutex<BTreeMap<(String, String), (String, String)>>,
+    mirrors: Mutex<BTreeMap<(String, String), (String, String)>>,
 }
 
 fn key(pod: &Pod) -> (String, String) {
@@ -208,21 +208,24 @@ impl Mirrors {
     /// The API shows a mirror.
     pub(crate) fn seen(&self, mirror: &Pod) {
         let hash = spec::annotation(mirror, MIRROR).unwrap_or_default().to_owned();
-        self.held.lock().expect("no holder panics").insert(key(mirror), (spec::uid(mirror).to_owned(), hash));
+        self.mirrors
+            .lock()
+            .expect("no holder panics")
+            .insert(key(mirror), (spec::uid(mirror).to_owned(), hash));
     }
 
     /// The API no longer shows a mirror.
     pub(crate) fn gone(&self, mirror: &Pod) {
-        let mut held = self.held.lock().expect("no holder panics");
-        if held.get(&key(mirror)).is_some_and(|(uid, _)| uid == spec::uid(mirror)) {
-            held.remove(&key(mirror));
+        let mut mirrors = self.mirrors.lock().expect("no holder panics");
+        if mirrors.get(&key(mirror)).is_some_and(|(uid, _)| uid == spec::uid(mirror)) {
+            mirrors.remove(&key(mirror));
         }
     }
 
     /// Mirrors of pods that no file wants any more.
     pub(crate) fn stale(&self, wanted: &BTreeMap<PodUid, Arc<Pod>>) -> Vec<spec::PodRef> {
-        let held = self.held.lock().expect("no holder panics");
-        let unwanted = held.iter().filter(|(_, (_, hash))| !wanted.contains_key(hash.as_str()));
+        let mirrors = self.mirrors.lock().expect("no holder panics");
+        let unwanted = mirrors.iter().filter(|(_, (_, hash))| !wanted.contains_key(hash.as_str()));
         unwanted
             .map(|((namespace, name), (uid, _))| spec::PodRef {
                 namespace: namespace.clone(),
@@ -234,8 +237,8 @@ impl Mirrors {
 
     /// The uid of the mirror that shows exactly this pod.
     pub(crate) fn of(&self, pod: &Pod) -> Option<String> {
-        let held = self.held.lock().expect("no holder panics");
-        held.get(&key(pod)).filter(|(_, hash)| hash == spec::uid(pod)).map(|(uid, _)| uid.clone())
+        let mirrors = self.mirrors.lock().expect("no holder panics");
+        mirrors.get(&key(pod)).filter(|(_, hash)| hash == spec::uid(pod)).map(|(uid, _)| uid.clone())
     }
 }
 
