@@ -4,11 +4,15 @@
 //! leaves as a `tracing` event with the target [`TARGET`]; the composition root keeps the newest. The pod's UID is the
 //! key: every participant knows it, so no context has to travel through a watch. Without a listener nothing is formatted.
 
+mod chain;
 mod what;
 
 use std::time::{Duration, Instant};
 
-pub use self::what::{Cri, Note, What};
+pub use self::{
+    chain::chain,
+    what::{Cri, Note, What},
+};
 
 /// The target of events that are arrows.
 pub const TARGET: &str = "arrow";

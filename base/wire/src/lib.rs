@@ -5,6 +5,7 @@
 
 pub mod accept;
 pub mod ids;
+pub mod tls;
 pub mod unix;
 
 /// The Container Runtime Interface, v1.

@@ -158,15 +158,3 @@ impl<T, E: Into<io::Error>> IoContext<T> for Result<T, E> {
         self.map_err(|source| Error::Io { action, path: path.to_owned(), source: source.into() })
     }
 }
-
-/// The error and all its sources on one line, for a client of another protocol.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        next = source.source();
-    }
-    text
-}

@@ -29,7 +29,7 @@ pub mod unpack;
 pub use archive::ExportFormat;
 pub use compress::Limits;
 pub use digest::{Digest, Hasher};
-pub use error::{Error, chain};
+pub use error::Error;
 pub use pull::{Auth, OnProgress, Progress, PullError, RegistryConfig};
 pub use record::Image;
 pub use reference::Reference;

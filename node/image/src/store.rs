@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::digest::Digest;
 use crate::durable::{When, make_durable};
-use crate::error::{Error, IoContext, chain};
+use crate::error::{Error, IoContext};
 use crate::index::{Entry, Index};
 use crate::layer::Flights;
 use crate::layout::{Layout, encode_record, read_record};
@@ -25,6 +25,7 @@ use crate::manifest::{Config, parse_config};
 use crate::pull::{PullFlights, RegistryConfig};
 use crate::record::{IMAGE_MAGIC, Image, ImageRecord, LAYER_MAGIC, LayerMeta, LayerRef};
 use crate::unpack::UnpackOptions;
+use podwire_trace::chain;
 
 /// Where and how a store keeps its images.
 #[derive(Clone, Debug, Default)]

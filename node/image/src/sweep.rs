@@ -4,10 +4,11 @@ use std::collections::HashSet;
 use std::fs;
 use std::sync::atomic::Ordering;
 
-use crate::error::{Error, IoContext, chain};
+use crate::error::{Error, IoContext};
 use crate::layout::read_record;
 use crate::record::{SNAPSHOT_MAGIC, SnapshotRecord};
 use crate::store::ImageStore;
+use podwire_trace::chain;
 
 impl ImageStore {
     /// Sweeps if something may be unused and nothing is being added; else a later call will.

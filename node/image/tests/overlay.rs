@@ -177,5 +177,5 @@ async fn links_that_lead_in_a_circle_are_refused() {
     built.write_oci_archive(&archive, "x").unwrap();
     let store = StoreConfig::at(dir.path().join("store")).open().unwrap();
     let error = store.import(&archive, None).await.unwrap_err();
-    assert!(podwire_image::chain(&error).contains("circle"), "{error:?}");
+    assert!(podwire_trace::chain(&error).contains("circle"), "{error:?}");
 }

@@ -199,7 +199,7 @@ async fn faults_that_pass_are_survived() {
             registry.fault("manifests", 1, Fault::Status(502));
             let store = store(dir.path(), quick());
             let image = store.pull(&registry.name("app:v1"), Auth::default(), None).await;
-            let image = image.unwrap_or_else(|error| panic!("{fault:?}: {}", podwire_image::chain(&error)));
+            let image = image.unwrap_or_else(|error| panic!("{fault:?}: {}", podwire_trace::chain(&error)));
             assert_eq!(fs::read(image.layers[1].join("a/one")).unwrap(), noise(1, 200_000), "{fault:?}");
         }
     }
@@ -331,7 +331,7 @@ async fn only_the_registry_itself_may_ask_for_credentials_and_only_where_nobody_
     let listener = tokio::net::TcpListener::bind("127.0.0.2:0").await.unwrap();
     registry.state.lock().unwrap().door = Door::Realm(listener.local_addr().unwrap());
     let error = store.pull(&registry.name("app:v1"), auth, None).await.unwrap_err();
-    assert!(podwire_image::chain(&error).contains("where others could read them"), "{error:?}");
+    assert!(podwire_trace::chain(&error).contains("where others could read them"), "{error:?}");
     let touched = tokio::time::timeout(std::time::Duration::ZERO, listener.accept()).await;
     assert!(touched.is_err(), "nobody may even connect there with credentials");
 }

@@ -66,12 +66,5 @@ async fn blocking(work: impl FnOnce() -> Result<(), String> + Send + 'static) ->
 }
 
 fn text(error: impl std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text.push_str(": ");
-        text.push_str(&next.to_string());
-        cause = next.source();
-    }
-    text
+    podwire_trace::chain(&error)
 }

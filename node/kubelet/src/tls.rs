@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, OnceLock};
 
+use podwire_wire::tls::TrustAnyone;
 use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{CryptoProvider, ring},
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+    ClientConfig, RootCertStore, ServerConfig,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     server::WebPkiClientVerifier,
 };
 use tokio_rustls::TlsConnector;
@@ -39,7 +39,7 @@ pub(crate) fn unverified_connector() -> TlsConnector {
             .with_safe_default_protocol_versions()
             .expect("ring supports the default protocol versions")
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(TrustAnyone(provider)))
+            .with_custom_certificate_verifier(Arc::new(TrustAnyone::new(provider)))
             .with_no_client_auth();
         Arc::new(config)
     });
@@ -70,42 +70,4 @@ pub(crate) fn server(cert: &str, key: &str, client_ca: &str) -> Result<ServerCon
         .map_err(TlsError::Certificate)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
-}
-
-#[derive(Debug)]
-struct TrustAnyone(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for TrustAnyone {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -1,7 +1,8 @@
 //! Errors of the runtime, and the one place where they become gRPC statuses.
 
-use std::{error::Error as StdError, fmt::Write as _, io, path::PathBuf, sync::Arc};
+use std::{error::Error as StdError, io, path::PathBuf, sync::Arc};
 
+pub(crate) use podwire_trace::chain;
 use tonic::{Code, Status};
 
 /// Why the runtime could not be built.
@@ -121,18 +122,6 @@ impl OpError {
             OpError::Failed { .. } => Code::Unknown,
         }
     }
-}
-
-/// The error and all its causes in one line.
-pub(crate) fn chain(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        // Ignored: writing to a string cannot fail.
-        write!(text, ": {inner}").ok();
-        cause = inner.source();
-    }
-    text
 }
 
 impl From<&OpError> for Status {

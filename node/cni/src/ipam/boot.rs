@@ -1,4 +1,4 @@
-//! Which boot of the machine this is, and when it began.
+//! Which boot of the machine this is, asked once.
 
 use std::sync::OnceLock;
 
@@ -11,10 +11,4 @@ pub fn boot_id() -> String {
 pub(super) fn own_boot() -> &'static str {
     static BOOT: OnceLock<String> = OnceLock::new();
     BOOT.get_or_init(|| podwire_linux::boot::id().unwrap_or_default())
-}
-
-/// When this boot began, in seconds of the wall clock.
-pub(crate) fn boot_time() -> Option<i64> {
-    let stat = std::fs::read_to_string("/proc/stat").ok()?;
-    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }

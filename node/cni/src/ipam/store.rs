@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, RenameFlags};
 
 use super::bits::{self, Bits};
-use super::boot::{boot_time, own_boot};
+use super::boot::own_boot;
 use super::index::{Index, State, ignore_absent, read_small, rewrite};
 use super::lock;
 use super::owners::{Owner, Owners};
@@ -222,7 +222,7 @@ impl Store {
             // Another boot's, or torn by a power cut.
             Some(_) => {}
         }
-        let booted = boot_time();
+        let booted = podwire_linux::boot::began();
         for ip in self.reserved()? {
             let path = self.path_of(ip);
             let before =

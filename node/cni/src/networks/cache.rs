@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use super::conflist::Conflist;
 use super::{Attachment, Error};
-use crate::ipam::boot::boot_time;
 use crate::spec::result::CniResult;
 
 const KIND: &str = "cniCacheV1";
@@ -137,7 +136,7 @@ impl Cache {
     /// Removes results that cannot be read, as a power cut leaves files without their content: those of an earlier boot,
     /// and those of `attachments` whenever they are from.
     pub(crate) fn sweep_torn(&self, attachments: &[(String, String)]) -> Result<(), Error> {
-        let booted = boot_time();
+        let booted = podwire_linux::boot::began();
         for entry in std::fs::read_dir(&self.dir).map_err(failed("list", &self.dir))?.filter_map(Result::ok) {
             let path = entry.path();
             let Ok(meta) = entry.metadata() else { continue };

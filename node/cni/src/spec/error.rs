@@ -1,5 +1,6 @@
 //! The error a plugin answers with: a code of the specification, a sentence, details.
 
+use podwire_trace::chain;
 use serde_json::{Value, json};
 
 /// Codes of the specification and of the reference library.
@@ -94,18 +95,6 @@ impl CniError {
         let text = |name| object.str(name).ok().flatten().unwrap_or_default().to_owned();
         Some(Self { code, msg: text("msg"), details: text("details") })
     }
-}
-
-/// An error with all its causes, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 impl From<podwire_linux::rtnl::Error> for CniError {

@@ -68,14 +68,7 @@ pub(super) fn refusal(kind: RefusalKind, message: impl Into<String>) -> Refusal 
 
 /// A refusal that carries a whole chain of causes.
 pub(super) fn internal(error: &dyn std::error::Error) -> Refusal {
-    let mut message = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        message.push_str(": ");
-        message.push_str(&error.to_string());
-        cause = error.source();
-    }
-    refusal(RefusalKind::Internal, message)
+    refusal(RefusalKind::Internal, podwire_trace::chain(error))
 }
 
 pub(super) fn not_found(id: &str) -> Refusal {

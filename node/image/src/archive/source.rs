@@ -160,7 +160,7 @@ fn index(file: &File, path: &Path) -> Result<HashMap<String, Place>, Error> {
     let counting = Counting { inner: BufReader::with_capacity(256 * 1024, reader), count: 0 };
     let mut archive = TarReader::new(counting, crate::tar::Limits::default());
     let mut entries = HashMap::new();
-    while let Some(header) = archive.next_entry().map_err(|error| bad(crate::error::chain(&error)))? {
+    while let Some(header) = archive.next_entry().map_err(|error| bad(podwire_trace::chain(&error)))? {
         if entries.len() >= MOST_ENTRIES {
             return Err(bad(format!("it has more than {MOST_ENTRIES} files")));
         }

@@ -196,7 +196,7 @@ impl Client {
         match tokio::time::timeout(self.patience, self.http.request(request)).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => {
-                let reason = crate::error::chain(&error);
+                let reason = podwire_trace::chain(&error);
                 Err(Failure::Transient(PullError::Unavailable { url, reason }, None))
             }
             Err(_) => {

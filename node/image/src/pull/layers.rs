@@ -211,7 +211,7 @@ impl ImageStore {
                 // What the network said explains what the unpacker saw.
                 (Err(error), _) | (Ok(()), Err(error)) => error,
             };
-            tracing::debug!(error = %crate::error::chain(&error), layer = %descriptor.digest, "endpoint did not deliver a layer");
+            tracing::debug!(error = %podwire_trace::chain(&error), layer = %descriptor.digest, "endpoint did not deliver a layer");
             books.received.fetch_sub(got.load(Ordering::Relaxed), Ordering::Relaxed);
             last = Some(error);
         }

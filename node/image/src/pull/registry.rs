@@ -87,7 +87,7 @@ impl Registry {
             match self.document_from(client, path, accept, expected, what).await {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) => {
-                    tracing::debug!(error = %crate::error::chain(&error), "endpoint did not deliver; trying the next");
+                    tracing::debug!(error = %podwire_trace::chain(&error), "endpoint did not deliver; trying the next");
                     last = Some(error);
                 }
             }
@@ -183,7 +183,7 @@ impl Registry {
             let frame = match tokio::time::timeout(self.patience, body.frame()).await {
                 Ok(None) => return Ok(Pumped::Ended),
                 Ok(Some(Ok(frame))) => frame,
-                Ok(Some(Err(error))) => return Ok(Pumped::Broken(crate::error::chain(&error))),
+                Ok(Some(Err(error))) => return Ok(Pumped::Broken(podwire_trace::chain(&error))),
                 Err(_) => return Ok(Pumped::Broken("the download stalled".to_owned())),
             };
             let Ok(mut chunk) = frame.into_data() else { continue };

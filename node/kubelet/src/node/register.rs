@@ -219,7 +219,7 @@ impl Reporter {
         json!({
             "machineID": text("/etc/machine-id"),
             "systemUUID": text("/sys/class/dmi/id/product_uuid"),
-            "bootID": text("/proc/sys/kernel/random/boot_id"),
+            "bootID": podwire_linux::boot::id().unwrap_or_default(),
             "kernelVersion": uname.release().to_string_lossy(),
             "osImage": os_image(),
             "containerRuntimeVersion": runtime,

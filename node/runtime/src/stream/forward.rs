@@ -165,13 +165,7 @@ where
 }
 
 fn message(port: u16, sandbox: &str, error: &dyn std::error::Error) -> String {
-    let mut text = format!("error forwarding port {port} to pod {sandbox}: {error}");
-    let mut next = error.source();
-    while let Some(source) = next {
-        text = format!("{text}: {source}");
-        next = source.source();
-    }
-    text
+    format!("error forwarding port {port} to pod {sandbox}: {}", podwire_trace::chain(error))
 }
 
 /// Forwards `ports` over WebSocket channels: the n-th port has channels 2n for data and 2n+1 for errors.

@@ -17,13 +17,7 @@ pub(super) enum Ended {
 impl Ended {
     /// An error with its causes, in one line.
     pub(super) fn failed(verb: &str, error: &BackendError) -> Self {
-        let mut text = format!("error {verb} container: {error}");
-        let mut next = std::error::Error::source(error);
-        while let Some(source) = next {
-            text = format!("{text}: {source}");
-            next = source.source();
-        }
-        Self::Failed(text)
+        Self::Failed(format!("error {verb} container: {}", podwire_trace::chain(error)))
     }
 }
 
