@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 help:           ; @echo "make demo | test | check | peers | interop | interop-smoke | takeover | vm | matrix | bench | fuzz | gen"
 setup:          ; @.ci/setup
-demo: setup     ; @cargo run --quiet --package xtask -- demo
+demo: setup     ; @cargo run --package xtask --no-default-features -- demo
 test: setup     ; @cargo run --quiet --package xtask -- test
 check: setup    ; @cargo fmt --all --check && cargo xtask tidy && cargo clippy --workspace --all-targets --all-features -- -D warnings
 peers: setup    ; @.ci/setup go && cargo xtask peers

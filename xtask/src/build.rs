@@ -33,9 +33,20 @@ pub fn plugin_example(root: &Path) -> Result<()> {
 /// Builds every binary in the release profile, the plugins as they are shipped; the folder they are in.
 pub fn release(root: &Path) -> Result<PathBuf> {
     cargo(root, &["build", "--release", "--package", "podwire"])?;
-    plugins(root)?;
+    plugins(root, &target(root).join("release"))?;
     app(root, &["--release"])?;
     Ok(target(root).join("release"))
+}
+
+/// Builds what the demo runs, with cargo's own progress: on a new machine it takes minutes. The plugins are in the node's
+/// program, so those of their own are not made; the pods' program is of the crates that this one is made of. The folder the
+/// binaries are in.
+pub fn demo(root: &Path) -> Result<PathBuf> {
+    cargo_shown(root, &["build", "--profile", "demo", "--package", "podwire"])?;
+    let place = target(root).join("demo");
+    app(root, &[])?;
+    replace(&target(root).join("debug").join(APP), &place.join(APP))?;
+    Ok(place)
 }
 
 /// Builds the binaries without any shared library, for a machine that has none; `profile` is `--release` or nothing.
@@ -73,7 +84,7 @@ pub fn test_binary(root: &Path, name: &str, profile: &[&str]) -> Result<PathBuf>
         "--message-format=json",
     ];
     words.extend(profile);
-    let done = Command::new("cargo").args(&words).current_dir(root).output().context("run cargo")?;
+    let done = command().args(&words).current_dir(root).output().context("run cargo")?;
     if !done.status.success() {
         bail!("cargo {}: {}", words.join(" "), String::from_utf8_lossy(&done.stderr));
     }
@@ -90,17 +101,23 @@ pub fn test_binary(root: &Path, name: &str, profile: &[&str]) -> Result<PathBuf>
 
 /// The plugins need no shared library and lie at a fixed place: half of what a short-lived program costs is to find the
 /// one and to settle at the other.
-fn plugins(root: &Path) -> Result<()> {
-    short_lived(root, &["--package", "podwire-cni", "--bin", "podwire-cni"], "podwire-cni")
+fn plugins(root: &Path, place: &Path) -> Result<()> {
+    short_lived(root, &["--package", "podwire-cni", "--bin", "podwire-cni"], "podwire-cni", place)
 }
 
 /// Builds the program that does the least a plugin can, which the benchmark puts beside the plugins.
 pub fn attach_floor(root: &Path) -> Result<()> {
-    short_lived(root, &["--package", "podwire-linux", "--example", "attach_floor"], "examples/attach_floor")
+    let place = target(root).join("release");
+    short_lived(
+        root,
+        &["--package", "podwire-linux", "--example", "attach_floor"],
+        "examples/attach_floor",
+        &place,
+    )
 }
 
-/// Builds a program as plugins are shipped and puts it among the other binaries.
-fn short_lived(root: &Path, which: &[&str], built: &str) -> Result<()> {
+/// Builds a program as plugins are shipped and puts it among the other binaries in `place`.
+fn short_lived(root: &Path, which: &[&str], built: &str, place: &Path) -> Result<()> {
     let linking = ["--", "-C", "target-feature=+crt-static", "-C", "relocation-model=static"];
     let musl = musl()?;
     let (target_words, folder) = match &musl {
@@ -109,11 +126,14 @@ fn short_lived(root: &Path, which: &[&str], built: &str) -> Result<()> {
     };
     cargo(root, &[&["rustc", "--profile", "plugins"], &target_words[..], which, &linking].concat())?;
     let built = folder.join("plugins").join(built);
-    let place = target(root).join("release").join(built.file_name().context("a program has a name")?);
-    // A program that runs cannot be written to, only replaced.
+    replace(&built, &place.join(built.file_name().context("a program has a name")?))
+}
+
+/// Puts a copy of a program at its place. One that runs cannot be written to, only replaced.
+fn replace(built: &Path, place: &Path) -> Result<()> {
     let aside = place.with_extension("new");
-    std::fs::copy(&built, &aside).with_context(|| format!("copy {}", built.display()))?;
-    std::fs::rename(&aside, &place).with_context(|| format!("replace {}", place.display()))
+    std::fs::copy(built, &aside).with_context(|| format!("copy {}", built.display()))?;
+    std::fs::rename(&aside, place).with_context(|| format!("replace {}", place.display()))
 }
 
 /// The target with musl as its C library, when it is installed: glibc asks the processor for its features some forty times
@@ -127,21 +147,30 @@ fn musl() -> Result<Option<String>> {
 }
 
 fn app(root: &Path, profile: &[&str]) -> Result<()> {
-    let mut words = vec!["rustc", "--package", "podwire-testkit", "--bin", APP];
-    words.extend(profile);
-    words.extend(["--", "-C", "target-feature=+crt-static"]);
-    cargo(root, &words)
+    let which = ["rustc", "--package", "podwire-testkit", "--bin", APP];
+    cargo(root, &[&which[..], profile, &["--", "-C", "target-feature=+crt-static"]].concat())
 }
 
 /// Runs cargo quietly; its complaints reach the terminal.
 pub fn cargo(root: &Path, words: &[&str]) -> Result<()> {
     let (verb, rest) = words.split_first().context("no cargo verb")?;
-    let status = Command::new("cargo")
-        .args([verb, "--quiet"])
-        .args(rest)
-        .current_dir(root)
-        .status()
-        .context("run cargo")?;
+    cargo_shown(root, &[&[*verb, "--quiet"], rest].concat())
+}
+
+/// Cargo as a person would call it. This program is run by cargo, which tells it of its own package; ring's build script takes
+/// that for its own, and ring with all that stands on it would be compiled again whenever cargo is called by hand and by us in turn.
+pub fn command() -> Command {
+    let mut cargo = Command::new("cargo");
+    let of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(of_package)) {
+        cargo.env_remove(name);
+    }
+    cargo
+}
+
+/// Runs cargo with its own progress.
+fn cargo_shown(root: &Path, words: &[&str]) -> Result<()> {
+    let status = command().args(words).current_dir(root).status().context("run cargo")?;
     if !status.success() {
         bail!("cargo {} failed", words.join(" "));
     }

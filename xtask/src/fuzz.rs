@@ -132,7 +132,7 @@ fn compile(root: &Path, folder: &Path, chosen: &[&String]) -> Result<PathBuf> {
     let about = String::from_utf8_lossy(&about.stdout).into_owned();
     let host = about.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
     let target = build::target(root).join("fuzz");
-    let mut command = Command::new("cargo");
+    let mut command = build::command();
     command.args(["build", "--quiet", "--release", "--target", host, "--manifest-path"]);
     command.arg(folder.join("Cargo.toml")).arg("--target-dir").arg(&target);
     for name in chosen {

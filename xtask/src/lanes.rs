@@ -16,7 +16,7 @@ pub const VERSION_BEFORE: &str = "29628e7";
 /// Every test that needs no peer from elsewhere.
 pub fn test(root: &Path) -> Result<()> {
     let binaries = build::beside_tests(root)?;
-    let mut command = Command::new("cargo");
+    let mut command = build::command();
     command.args(["test", "--quiet", "--workspace", "--no-fail-fast"]).env("PODWIRE_BIN_DIR", binaries);
     finish(command.current_dir(root), "make test")
 }
@@ -27,7 +27,7 @@ pub fn interop(root: &Path, part: &str) -> Result<()> {
     let binaries = build::beside_tests(root)?;
     build::plugin_example(root)?;
     let lane = |which: &[&str]| {
-        let mut command = Command::new("cargo");
+        let mut command = build::command();
         command
             .args(["test", "--no-fail-fast"])
             .args(which)
@@ -50,7 +50,7 @@ pub fn interop(root: &Path, part: &str) -> Result<()> {
 pub fn takeover(root: &Path, commit: &str) -> Result<()> {
     let old = version(root, commit)?;
     let binaries = build::debug(root)?;
-    let mut command = Command::new("cargo");
+    let mut command = build::command();
     command
         .args(["test", "--package", "podwire-tests", "--features", "takeover", "--test", "takeover"])
         .args(["--", "--test-threads=1"])
@@ -89,7 +89,7 @@ fn version(root: &Path, commit: &str) -> Result<PathBuf> {
 /// Builds a work tree and puts its programs into `place`, all of them or none.
 fn programs_of(source: &Path, target: &Path, place: &Path) -> Result<()> {
     let cargo = |words: &[&str]| {
-        let mut cargo = Command::new("cargo");
+        let mut cargo = build::command();
         cargo.args(words).env("CARGO_TARGET_DIR", target).current_dir(source);
         finish(&mut cargo, &format!("cargo {}", words.join(" ")))
     };
@@ -111,7 +111,7 @@ pub fn bench(root: &Path, rest: &[&str]) -> Result<()> {
     if rest.contains(&"cni") {
         build::attach_floor(root)?;
     }
-    let mut command = Command::new("cargo");
+    let mut command = build::command();
     command
         .args(["run", "--quiet", "--release", "--package", "podwire-bench", "--"])
         .args(rest)
