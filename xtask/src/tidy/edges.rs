@@ -4,9 +4,9 @@ use super::metadata::{Kind, Workspace};
 
 /// Edges that exist; a crate not listed may know none of ours.
 const EDGES: &[(&str, &[&str])] = &[
-    ("podwire-apiserver", &["podwire-store", "podwire-api", "podwire-trace", "podwire-wire"]),
+    ("podwire-apiserver", &["podwire-store", "podwire-api", "podwire-cel", "podwire-trace", "podwire-wire"]),
     ("podwire-store", &["podwire-wire"]),
-    ("podwire-scheduler", &["podwire-api", "podwire-trace"]),
+    ("podwire-scheduler", &["podwire-api", "podwire-cel", "podwire-trace"]),
     ("podwire-controllers", &["podwire-api"]),
     (
         "podwire-runtime",
@@ -15,6 +15,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "podwire-image",
             "podwire-cni-lib",
             "podwire-nri",
+            "podwire-netdev",
             "podwire-wire",
             "podwire-linux",
             "podwire-trace",
@@ -22,10 +23,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     ("podwire-kubelet", &["podwire-api", "podwire-wire", "podwire-linux", "podwire-trace"]),
     ("podwire-container", &["podwire-linux", "podwire-trace"]),
-    ("podwire-cni-lib", &["podwire-linux", "podwire-trace"]),
+    ("podwire-cni-lib", &["podwire-linux", "podwire-netdev", "podwire-trace"]),
+    ("podwire-netdev", &["podwire-linux"]),
     ("podwire-image", &["podwire-api", "podwire-linux", "podwire-trace", "podwire-wire"]),
     ("podwire-nri", &["podwire-wire", "podwire-trace"]),
     ("podwire-cni", &["podwire-cni-lib"]),
+    ("podwire-cel", &["podwire-api"]),
     ("podwire-testkit", &["podwire-linux"]),
     (
         "podwire-bench",
@@ -49,7 +52,8 @@ const TEST_EDGES: &[(&str, &[&str], &str)] = &[
 const ROOT: &str = "podwire";
 
 /// Crates that stay synchronous: neither they nor what they are built with may be built with tokio.
-const SYNC: &[&str] = &["base/api", "base/linux", "node/container", "node/cni", "podwire-cni"];
+const SYNC: &[&str] =
+    &["base/api", "base/cel", "base/linux", "node/container", "node/cni", "node/netdev", "podwire-cni"];
 
 /// The only homes of raw system calls, and the tests' kit.
 const RAW: &[&str] = &["base/linux", "node/container", "base/testkit"];
