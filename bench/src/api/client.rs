@@ -93,6 +93,11 @@ impl Endpoint {
         Ok(all)
     }
 
+    /// The bytes of a request for something in a form of its own.
+    pub fn get_as(&self, path: &str, media: &str) -> Vec<u8> {
+        format!("GET {path} HTTP/1.1\r\n{}Accept: {media}\r\n\r\n", self.headers).into_bytes()
+    }
+
     /// The bytes of a request.
     pub fn request(&self, method: &str, path: &str, body: &str) -> Vec<u8> {
         let mut text = format!("{method} {path} HTTP/1.1\r\n{}", self.headers);
