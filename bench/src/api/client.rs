@@ -95,7 +95,8 @@ impl Endpoint {
 
     /// The bytes of a request for something in a form of its own.
     pub fn get_as(&self, path: &str, media: &str) -> Vec<u8> {
-        format!("GET {path} HTTP/1.1\r\n{}Accept: {media}\r\n\r\n", self.headers).into_bytes()
+        let headers = self.headers.replace("Accept: application/json", &format!("Accept: {media}"));
+        format!("GET {path} HTTP/1.1\r\n{headers}\r\n").into_bytes()
     }
 
     /// The bytes of a request.

@@ -1,8 +1,8 @@
 //! Addresses: which ones a pool has, which are taken and by whom; and the call of an IPAM plugin by an interface plugin.
 
-pub mod bits;
 pub mod boot;
 pub mod delegate;
+pub mod free_addresses;
 pub mod index;
 mod lock;
 pub mod owners;

@@ -27,6 +27,7 @@ pub use self::events::{Creation, EventError, Nri, Updating};
 pub use self::log::Entry;
 pub use self::plugin::PluginInfo;
 use self::registry::Registry;
+use crate::timeout;
 
 /// How the runtime's side of NRI is set up.
 #[derive(Debug, Clone)]
@@ -60,8 +61,8 @@ impl Config {
             config_dir: None,
             runtime_name: runtime_name.into(),
             runtime_version: runtime_version.into(),
-            registration_timeout: Duration::from_secs(5),
-            request_timeout: Duration::from_secs(2),
+            registration_timeout: timeout::REGISTRATION,
+            request_timeout: timeout::REQUEST,
             required: Vec::new(),
             required_wait: Duration::from_secs(10),
         }

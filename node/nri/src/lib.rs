@@ -12,6 +12,7 @@ mod merge;
 pub mod mux;
 pub mod spec;
 pub mod stub;
+mod timeout;
 
 pub use adaptation::{
     Adaptation, Config, Creation, Entry, Error, EventError, Host, Nri, PluginInfo, Updating,

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::mux::{self, Demux, PLUGIN_CONN, RUNTIME_CONN};
+use crate::timeout;
 
 /// Calls served at the same time; the reader waits with more.
 const SERVED_AT_ONCE: usize = 256;
@@ -158,7 +159,7 @@ impl Link {
         &self,
         method: &str,
         argument: &A,
-        timeout: Duration,
+        limit: Duration,
     ) -> Result<R, CallError> {
         let (conn, service) = match self.shared.side {
             Side::Runtime => (PLUGIN_CONN, PLUGIN_SERVICE),
@@ -168,7 +169,7 @@ impl Link {
             service: service.into(),
             method: method.into(),
             payload: argument.encode_to_vec().into(),
-            timeout_nano: i64::try_from(timeout.as_nanos()).unwrap_or(i64::MAX),
+            timeout_nano: i64::try_from(limit.as_nanos()).unwrap_or(i64::MAX),
             metadata: Vec::new(),
         };
         let size = request.encoded_len();
@@ -186,8 +187,7 @@ impl Link {
             drop(forget);
             answer
         };
-        let payload =
-            tokio::time::timeout(timeout, exchange).await.map_err(|_| CallError::Timeout(timeout))??;
+        let payload = timeout::within(limit, exchange).await?;
         R::decode(payload).map_err(|_| CallError::Malformed)
     }
 

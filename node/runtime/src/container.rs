@@ -71,7 +71,7 @@ pub(crate) async fn start(core: &Arc<Core>, container: &Arc<Container>) -> Resul
             let early = began(core, container, pid, at);
             core.events.emit(&core.registry, &sandbox, &id, Happened::ContainerStartedEvent);
             if let Some(exit) = early {
-                ended(core, container, &exit);
+                exits::ended(core, container, &exit);
             }
             if let Err(error) = core.plugins.post_start_container(container).await {
                 tracing::warn!(container = %id, error, "plugin failed after the container's start");
@@ -170,37 +170,6 @@ pub(crate) fn lost(core: &Core, container: &Container) {
     }
 }
 
-/// The container's process ended: state, event, and clean-up behind it.
-pub(crate) fn ended(core: &Arc<Core>, container: &Arc<Container>, exit: &Exit) {
-    let changed = container.settle(&core.journal, |state| match state.phase() {
-        ContainerPhase::Starting => {
-            core.supervision.exited_early(container.id(), exit.clone());
-            false
-        }
-        ContainerPhase::Running => {
-            state.phase = ContainerPhase::Exited as i32;
-            state.exit_code = exit.code;
-            state.finished_at = exit.at.max(state.started_at);
-            if exit.oom {
-                "OOMKilled".clone_into(&mut state.reason);
-            }
-            true
-        }
-        ContainerPhase::Created | ContainerPhase::Exited => false,
-    });
-    if !changed {
-        return;
-    }
-    if let Some(sandbox) = core.registry.sandbox(&container.sandbox) {
-        core.events.emit(&core.registry, &sandbox, container.id(), Happened::ContainerStoppedEvent);
-    }
-    let (core, container) = (core.clone(), container.clone());
-    core.clone().tasks.spawn(async move {
-        let _turn = container.turn.take().await;
-        clean(&core, &container).await;
-    });
-}
-
 /// Plugins, then whatever processes and cgroups are left.
 pub(crate) async fn clean(core: &Arc<Core>, container: &Arc<Container>) {
     tell_stopped(core, container).await;
@@ -266,7 +235,7 @@ pub(crate) async fn stop(core: &Arc<Core>, container: &Arc<Container>, seconds: 
             .map_err(OpError::failed("end a container that does not die"))
     })
     .await?;
-    self::ended(core, container, &Exit { code: UNKNOWN_EXIT, oom: false, at: host::now() });
+    exits::ended(core, container, &Exit { code: UNKNOWN_EXIT, oom: false, at: host::now() });
     Ok(())
 }
 
@@ -283,7 +252,7 @@ async fn send(core: &Arc<Core>, container: &Arc<Container>, signal: i32) -> Resu
         })
         .await?;
     if unknown {
-        ended(core, container, &Exit { code: UNKNOWN_EXIT, oom: false, at: host::now() });
+        exits::ended(core, container, &Exit { code: UNKNOWN_EXIT, oom: false, at: host::now() });
     }
     Ok(())
 }

@@ -168,7 +168,7 @@ pub(crate) async fn adopt(core: &Arc<Core>) -> Result<(), OpError> {
             ContainerPhase::Running => {
                 tracing::warn!(container = %known.id(), "container ended unseen");
                 let exit = Exit { code: container::UNKNOWN_EXIT, oom: false, at: host::now() };
-                container::ended(core, known, &exit);
+                container::exits::ended(core, known, &exit);
             }
             ContainerPhase::Created | ContainerPhase::Exited => {}
         }
@@ -210,7 +210,7 @@ async fn take_over(
         ) => {
             set_running(core, known, found.pid, found.started_at);
             let at = i64::try_from(*finished_at).unwrap_or(i64::MAX);
-            container::ended(core, known, &Exit { code: *code, oom: *oom, at });
+            container::exits::ended(core, known, &Exit { code: *code, oom: *oom, at });
         }
         (ContainerPhase::Exited, _) => container::clean(core, known).await,
         (ContainerPhase::Created | ContainerPhase::Running, _) => {}

@@ -19,7 +19,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::bits::Bits;
+use super::free_addresses::Bits;
 use super::owners::{Owner, Owners};
 use super::ranges::Range;
 

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags};
 
-use super::bits::{self, Bits};
 use super::boot::own_boot;
+use super::free_addresses::{self, Bits};
 use super::index::{Index, State, ignore_absent, read_small, rewrite};
 use super::lock;
 use super::owners::{Owner, Owners};
@@ -146,7 +146,7 @@ impl Store {
             self.state.replace(Some(State { boot, mtime: (0, 0), adopted, spares: 0 }));
             self.remember()?;
         }
-        for range in sets.iter().flat_map(|set| &set.0).filter(|range| bits::is_mapped(range)) {
+        for range in sets.iter().flat_map(|set| &set.0).filter(|range| free_addresses::is_mapped(range)) {
             if self.with_map(range, |_| Ok(()))?.is_none() {
                 self.index.build_map(range, self.reserved()?.into_iter()).map_err(index_failed)?;
             }

@@ -5,14 +5,18 @@
 use std::{sync::Arc, time::Duration};
 
 use podwire_container::{Event, Supervisor, SupervisorConfig};
+use podwire_wire::cri::ContainerEventType as Happened;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    container,
     core::Core,
     error::chain,
-    recovery::{self, records::SandboxPhase},
+    model::Container,
+    recovery::{
+        self,
+        records::{ContainerPhase, SandboxPhase},
+    },
     supervision::Exit,
 };
 
@@ -67,7 +71,7 @@ pub(crate) async fn run(
 fn exited(core: &Arc<Core>, id: &str, code: i32, oom: bool, at: u64) {
     let at = i64::try_from(at).unwrap_or(i64::MAX);
     if let Some(container) = core.registry.container(id) {
-        container::ended(core, &container, &Exit { code, oom, at });
+        ended(core, &container, &Exit { code, oom, at });
     } else if let Some(sandbox) = core.registry.sandbox(id) {
         // Process 1 of a shared PID namespace took every container of the pod with it.
         sandbox.settle(&core.journal, |state| {
@@ -129,4 +133,35 @@ async fn reconnect(core: &Arc<Core>, config: &SupervisorConfig) -> mpsc::Receive
         }
         tokio::time::sleep(RETRY).await;
     }
+}
+
+/// The container's process ended: state, event, and clean-up behind it.
+pub(crate) fn ended(core: &Arc<Core>, container: &Arc<Container>, exit: &Exit) {
+    let changed = container.settle(&core.journal, |state| match state.phase() {
+        ContainerPhase::Starting => {
+            core.supervision.exited_early(container.id(), exit.clone());
+            false
+        }
+        ContainerPhase::Running => {
+            state.phase = ContainerPhase::Exited as i32;
+            state.exit_code = exit.code;
+            state.finished_at = exit.at.max(state.started_at);
+            if exit.oom {
+                "OOMKilled".clone_into(&mut state.reason);
+            }
+            true
+        }
+        ContainerPhase::Created | ContainerPhase::Exited => false,
+    });
+    if !changed {
+        return;
+    }
+    if let Some(sandbox) = core.registry.sandbox(&container.sandbox) {
+        core.events.emit(&core.registry, &sandbox, container.id(), Happened::ContainerStoppedEvent);
+    }
+    let (core, container) = (core.clone(), container.clone());
+    core.clone().tasks.spawn(async move {
+        let _turn = container.turn.take().await;
+        super::clean(&core, &container).await;
+    });
 }
