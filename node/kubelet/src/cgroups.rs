@@ -11,6 +11,23 @@ use crate::{paths, resources, spec};
 /// How long a dead pod's processes get to leave its cgroup.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Why a pod's cgroup is not as it should be.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CgroupError {
+    /// The kernel refused.
+    #[error("{}", podwire_trace::chain(.0))]
+    Refused(cgroup::Error),
+    /// The work panicked.
+    #[error(transparent)]
+    Panicked(#[from] tokio::task::JoinError),
+}
+
+impl From<cgroup::Error> for CgroupError {
+    fn from(error: cgroup::Error) -> CgroupError {
+        CgroupError::Refused(error)
+    }
+}
+
 /// Makes and removes pods' cgroups.
 #[derive(Clone, Debug)]
 pub(crate) struct Cgroups {
@@ -23,12 +40,12 @@ impl Cgroups {
     }
 
     /// The pod's cgroup exists and carries its limits.
-    pub(crate) async fn ensure_pod(&self, pod: &Pod) -> Result<(), String> {
+    pub(crate) async fn ensure_pod(&self, pod: &Pod) -> Result<(), CgroupError> {
         let path = paths::pod_cgroup(&self.root, resources::qos(pod), spec::uid(pod));
         let limits = resources::pod_linux(pod);
         blocking(move || {
-            let group = cgroup::group(&path).map_err(text)?;
-            group.create().map_err(text)?;
+            let group = cgroup::group(&path)?;
+            group.create()?;
             let resources = cgroup::Resources {
                 cpu_shares: u64::try_from(limits.cpu_shares).ok(),
                 cpu_quota: (limits.cpu_quota > 0).then_some(limits.cpu_quota),
@@ -37,22 +54,22 @@ impl Cgroups {
                 memory_limit: (limits.memory_limit_in_bytes > 0).then_some(limits.memory_limit_in_bytes),
                 ..Default::default()
             };
-            group.apply(&resources).map_err(text)
+            group.apply(&resources)
         })
         .await
     }
 
     /// The pod's cgroup is gone.
-    pub(crate) async fn remove_pod(&self, pod: &Pod) -> Result<(), String> {
+    pub(crate) async fn remove_pod(&self, pod: &Pod) -> Result<(), CgroupError> {
         let uid = spec::uid(pod).to_owned();
         let tiers = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
         let all: Vec<String> =
             tiers.into_iter().map(|qos| paths::pod_cgroup(&self.root, qos, &uid)).collect();
         blocking(move || {
             for path in all {
-                let group = cgroup::group(&path).map_err(text)?;
+                let group = cgroup::group(&path)?;
                 if group.exists() {
-                    group.remove(PATIENCE).map_err(text)?;
+                    group.remove(PATIENCE)?;
                 }
             }
             Ok(())
@@ -61,10 +78,8 @@ impl Cgroups {
     }
 }
 
-async fn blocking(work: impl FnOnce() -> Result<(), String> + Send + 'static) -> Result<(), String> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))
-}
-
-fn text(error: impl std::error::Error) -> String {
-    podwire_trace::chain(&error)
+async fn blocking(
+    work: impl FnOnce() -> Result<(), cgroup::Error> + Send + 'static,
+) -> Result<(), CgroupError> {
+    Ok(tokio::task::spawn_blocking(work).await??)
 }

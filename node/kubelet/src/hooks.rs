@@ -10,8 +10,26 @@ use crate::{
     node::Node,
     ops::Done,
     probes::check::{self, Answer, HttpTarget},
+    runtime::CallError,
     spec,
 };
+
+/// Why a hook failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HookError {
+    /// The runtime did not run it.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// It ended badly.
+    #[error("command '{command}' exited with {code}: {output}")]
+    Exit { command: String, code: i32, output: String },
+    /// The request cannot be made.
+    #[error(transparent)]
+    Target(#[from] check::BadPort),
+    /// The request was not answered as it should.
+    #[error("{0}")]
+    Http(String),
+}
 
 /// Longest a hook without a limit of its own may take.
 const HOOK_LIMIT: Duration = Duration::from_secs(600);
@@ -25,7 +43,6 @@ pub(crate) async fn post_start(
     ips: Vec<String>,
 ) -> Done {
     let result = run(&node, &container, &hook, &id, &ips, HOOK_LIMIT).await;
-    let result = result.map_err(|error| format!("PostStartHook failed: {error}"));
     Done::Hooked { id, container: container.name.into(), result }
 }
 
@@ -55,18 +72,18 @@ async fn run(
     id: &ContainerId,
     ips: &[String],
     limit: Duration,
-) -> Result<(), String> {
+) -> Result<(), HookError> {
     if let Some(exec) = &hook.exec {
         let command = exec.command.clone().unwrap_or_default();
-        let answer = node.runtime.exec_sync(id, &command, limit).await.map_err(|e| e.to_string())?;
+        let answer = node.runtime.exec_sync(id, &command, limit).await?;
         if answer.exit_code == 0 {
             return Ok(());
         }
         let mut output = answer.stderr;
         output.extend_from_slice(&answer.stdout);
         output.truncate(check::BODY_LIMIT);
-        let output = String::from_utf8_lossy(&output);
-        return Err(format!("command '{}' exited with {}: {output}", command.join(" "), answer.exit_code));
+        let output = String::from_utf8_lossy(&output).into_owned();
+        return Err(HookError::Exit { command: command.join(" "), code: answer.exit_code, output });
     }
     if let Some(sleep) = &hook.sleep {
         tokio::time::sleep(Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or_default())).await;
@@ -77,7 +94,7 @@ async fn run(
         let target = HttpTarget::of(get, container, &ip)?;
         return match check::http(&target, limit).await {
             Answer::Success(_) | Answer::Warning(_) => Ok(()),
-            Answer::Failure(text) | Answer::Error(text) => Err(text),
+            Answer::Failure(text) | Answer::Error(text) => Err(HookError::Http(text)),
         };
     }
     Ok(())

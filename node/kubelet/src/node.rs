@@ -92,6 +92,20 @@ impl Tokens {
     }
 }
 
+/// Why a pod's runtime class gives no handler.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RuntimeClassError {
+    /// There is none of that name.
+    #[error("runtimeclass.node.k8s.io \"{class}\" not found")]
+    NotFound { class: String },
+    /// It says nothing.
+    #[error("failed to lookup RuntimeClass \"{class}\": it names no handler")]
+    NoHandler { class: String },
+    /// The API server did not say.
+    #[error("failed to lookup RuntimeClass \"{class}\": {message}")]
+    Lookup { class: String, message: String },
+}
+
 /// What all parts share.
 pub(crate) struct Node {
     pub(crate) config: Config,
@@ -151,21 +165,20 @@ impl Node {
     }
 
     /// The runtime handler of the pod's runtime class, or why there is none.
-    pub(crate) async fn runtime_handler(&self, pod: &Pod) -> Result<String, String> {
+    pub(crate) async fn runtime_handler(&self, pod: &Pod) -> Result<String, RuntimeClassError> {
         let Some(class) = spec::spec(pod).runtime_class_name.as_deref().filter(|c| !c.is_empty()) else {
             return Ok(String::new());
         };
         let path = format!("/apis/node.k8s.io/v1/runtimeclasses/{class}");
+        let class = class.to_owned();
         match self.api.get(&path).await {
             Ok(object) => object["handler"]
                 .as_str()
                 .filter(|handler| !handler.is_empty())
                 .map(str::to_owned)
-                .ok_or_else(|| format!("failed to lookup RuntimeClass \"{class}\": it names no handler")),
-            Err(error) if error.code() == Some(404) => {
-                Err(format!("runtimeclass.node.k8s.io \"{class}\" not found"))
-            }
-            Err(error) => Err(format!("failed to lookup RuntimeClass \"{class}\": {}", error.message())),
+                .ok_or(RuntimeClassError::NoHandler { class }),
+            Err(error) if error.code() == Some(404) => Err(RuntimeClassError::NotFound { class }),
+            Err(error) => Err(RuntimeClassError::Lookup { class, message: error.message() }),
         }
     }
 

@@ -12,9 +12,10 @@ use tokio::time::Instant;
 
 use crate::{
     api::ApiError,
+    cgroups::CgroupError,
     container, hooks,
     images::{Found, ImageError},
-    node::Node,
+    node::{Node, RuntimeClassError},
     observed::{Container, Observed, Sandbox},
     paths, resources,
     runtime::{CallError, Runtime},
@@ -69,7 +70,7 @@ pub(crate) enum Done {
     Hooked {
         id: ContainerId,
         container: ContainerName,
-        result: Result<(), String>,
+        result: Result<(), hooks::HookError>,
     },
     Refreshed {
         seen: Vec<Container>,
@@ -86,14 +87,14 @@ pub(crate) enum Done {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SandboxError {
     /// The pod's cgroup could not be made.
-    #[error("failed to ensure that the pod: {uid} cgroups exist and are correctly applied: {message}")]
-    Cgroup { uid: String, message: String },
+    #[error("failed to ensure that the pod: {uid} cgroups exist and are correctly applied: {error}")]
+    Cgroup { uid: PodUid, error: CgroupError },
     /// The pod wants a user namespace that it cannot have.
     #[error(transparent)]
     Users(#[from] UsersError),
     /// The pod's runtime class is not known.
-    #[error("{0}")]
-    RuntimeClass(String),
+    #[error(transparent)]
+    RuntimeClass(#[from] RuntimeClassError),
     /// The pod needs devices that nobody here can prepare: it must not run without them.
     #[error("resource claim {claim:?} cannot be prepared")]
     Claims { claim: String },
@@ -112,8 +113,8 @@ pub(crate) enum TearDownError {
     #[error("clean up volumes: {0}")]
     Volumes(#[source] std::io::Error),
     /// The cgroup could not be removed.
-    #[error("remove cgroup {path}: {message}")]
-    Cgroup { path: String, message: String },
+    #[error("remove cgroup {path}: {error}")]
+    Cgroup { path: String, error: CgroupError },
 }
 
 /// Why a container does not run, in the words of status and event.
@@ -191,8 +192,8 @@ async fn run_sandbox_inner(node: &Arc<Node>, pod: &Arc<Pod>, attempt: u32) -> Re
     node.cgroups
         .ensure_pod(pod)
         .await
-        .map_err(|message| SandboxError::Cgroup { uid: spec::uid(pod).to_owned(), message })?;
-    let handler = node.runtime_handler(pod).await.map_err(SandboxError::RuntimeClass)?;
+        .map_err(|error| SandboxError::Cgroup { uid: spec::uid(pod).into(), error })?;
+    let handler = node.runtime_handler(pod).await?;
     let users = users::for_sandbox(node, pod, &handler).await?;
     let config = sandbox::config(pod, attempt, users, &node.sandbox_facts());
     Ok(node.runtime.for_pod(&PodRef::of(pod)).run_sandbox(config, &handler).await?)
@@ -351,7 +352,7 @@ async fn tear_down_inner(
         }
         let path = paths::pod_cgroup(&node.config.cgroup_root, resources::qos(pod), spec::uid(pod));
         let removed = node.cgroups.remove_pod(pod).await;
-        removed.map_err(|message| TearDownError::Cgroup { path, message })
+        removed.map_err(|error| TearDownError::Cgroup { path, error })
     };
     // Nothing runs any more, so the volumes need not wait for the network.
     let files = async { volumes::tear_down(node, &reference, remove).await.map_err(TearDownError::Volumes) };
@@ -422,8 +423,8 @@ pub(crate) async fn resize(
     pod: Arc<Pod>,
     changes: Vec<(ContainerId, cri::LinuxContainerResources)>,
 ) -> Done {
-    if let Err(message) = node.cgroups.ensure_pod(&pod).await {
-        tracing::warn!(pod = %PodRef::of(&pod), message, "pod cgroup not resized");
+    if let Err(error) = node.cgroups.ensure_pod(&pod).await {
+        tracing::warn!(pod = %PodRef::of(&pod), %error, "pod cgroup not resized");
     }
     let runtime = node.runtime.for_pod(&PodRef::of(&pod));
     for (id, wanted) in changes {

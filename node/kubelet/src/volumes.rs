@@ -92,6 +92,20 @@ impl VolumeError {
     }
 }
 
+/// Why a volume cannot be put in its place.
+#[derive(Debug, thiserror::Error)]
+enum PlaceError {
+    /// The file system refused.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// There is no such type of hostPath volumes.
+    #[error("{0} is an invalid volume type")]
+    Type(String),
+    /// What is there is of another type.
+    #[error("hostPath type check failed: {path} is not a {noun}")]
+    Not { path: String, noun: &'static str },
+}
+
 /// What has to be done on the node for one volume, with everything from elsewhere already fetched.
 enum Work {
     EmptyDir(EmptyDirVolumeSource),
@@ -164,14 +178,13 @@ fn make_all(
     Ok(places)
 }
 
-fn make(node: &Node, pod: &Pod, name: &str, work: Work) -> Result<Place, String> {
+fn make(node: &Node, pod: &Pod, name: &str, work: Work) -> Result<Place, PlaceError> {
     let config = &node.config;
     let at = |plugin| paths::volume(Path::new(""), spec::uid(pod), plugin, name);
     match work {
         Work::EmptyDir(source) => {
             let below = at("kubernetes.io~empty-dir");
-            empty_dir(&config.root_dir, &below, &source, pod, node.capacity.memory)
-                .map_err(|error| error.to_string())?;
+            empty_dir(&config.root_dir, &below, &source, pod, node.capacity.memory)?;
             Ok(Place::Path(config.root_dir.join(below)))
         }
         Work::HostPath(source) => {
@@ -185,8 +198,7 @@ fn make(node: &Node, pod: &Pod, name: &str, work: Work) -> Result<Place, String>
             let base = config.memory_dir.as_ref().filter(|_| secret).unwrap_or(&config.root_dir);
             let below = at(plugin);
             make_folder(base, &below, 0o755)
-                .and_then(|folder| atomic::write(folder, &payload, fs_group(pod)))
-                .map_err(|error| error.to_string())?;
+                .and_then(|folder| atomic::write(folder, &payload, fs_group(pod)))?;
             Ok(Place::Content(base.join(below)))
         }
     }
@@ -258,7 +270,7 @@ fn empty_dir(
 }
 
 /// Checks the type a hostPath volume asks for, and makes what may be made.
-fn host_path(source: &HostPathVolumeSource) -> Result<(), String> {
+fn host_path(source: &HostPathVolumeSource) -> Result<(), PlaceError> {
     let path = Path::new(&source.path);
     let kind = source.type_.as_deref().unwrap_or_default();
     let found = fs::metadata(path).ok();
@@ -266,12 +278,12 @@ fn host_path(source: &HostPathVolumeSource) -> Result<(), String> {
     let (ok, noun) = match kind {
         "" => (true, ""),
         "DirectoryOrCreate" if found.is_none() => {
-            fs::create_dir_all(path).map_err(|e| e.to_string())?;
+            fs::create_dir_all(path)?;
             (true, "")
         }
         "FileOrCreate" if found.is_none() => {
             // New or not at all: a link that points to nothing must not decide where the file is made.
-            fs::File::create_new(path).map_err(|e| e.to_string())?;
+            fs::File::create_new(path)?;
             (true, "")
         }
         "Directory" | "DirectoryOrCreate" => (is(fs::FileType::is_dir), "directory"),
@@ -279,9 +291,9 @@ fn host_path(source: &HostPathVolumeSource) -> Result<(), String> {
         "Socket" => (is(fs::FileType::is_socket), "socket file"),
         "CharDevice" => (is(fs::FileType::is_char_device), "character device"),
         "BlockDevice" => (is(fs::FileType::is_block_device), "block device"),
-        other => return Err(format!("{other} is an invalid volume type")),
+        other => return Err(PlaceError::Type(other.to_owned())),
     };
-    if ok { Ok(()) } else { Err(format!("hostPath type check failed: {} is not a {noun}", source.path)) }
+    if ok { Ok(()) } else { Err(PlaceError::Not { path: source.path.clone(), noun }) }
 }
 
 /// The mounts a container gets from the pod's volumes. Blocks: sub paths are opened, made and bound.

@@ -58,7 +58,7 @@ pub struct HttpTarget {
 
 impl HttpTarget {
     /// Reads an action of a container whose pod has the address `ip`.
-    pub fn of(action: &HTTPGetAction, container: &Container, ip: &str) -> Result<HttpTarget, String> {
+    pub fn of(action: &HTTPGetAction, container: &Container, ip: &str) -> Result<HttpTarget, BadPort> {
         let path = action.path.clone().unwrap_or_default();
         let headers =
             action.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect();
@@ -77,8 +77,13 @@ impl HttpTarget {
     }
 }
 
+/// A port that the container does not have.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("invalid port {0:?}")]
+pub struct BadPort(IntOrString);
+
 /// A port by number or by name among the container's ports.
-fn port(port: &IntOrString, container: &Container) -> Result<u16, String> {
+fn port(port: &IntOrString, container: &Container) -> Result<u16, BadPort> {
     let number = match port {
         IntOrString::Int(number) => Some(*number),
         IntOrString::String(name) => container
@@ -89,10 +94,7 @@ fn port(port: &IntOrString, container: &Container) -> Result<u16, String> {
             .map(|p| p.container_port)
             .or_else(|| name.parse().ok()),
     };
-    number
-        .and_then(|n| u16::try_from(n).ok())
-        .filter(|n| *n > 0)
-        .ok_or_else(|| format!("invalid port {port:?}"))
+    number.and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0).ok_or_else(|| BadPort(port.clone()))
 }
 
 /// Puts the probe's question to container `id`, whose pod has the address `ip`.
@@ -110,14 +112,14 @@ pub(crate) async fn run(
     if let Some(action) = &probe.http_get {
         return match HttpTarget::of(action, container, ip) {
             Ok(target) => http(&target, timeout).await,
-            Err(text) => Answer::Error(text),
+            Err(error) => Answer::Error(error.to_string()),
         };
     }
     if let Some(action) = &probe.tcp_socket {
         let host = action.host.clone().filter(|h| !h.is_empty()).unwrap_or_else(|| ip.to_owned());
         return match port(&action.port, container) {
             Ok(port) => tcp(&host, port, timeout).await,
-            Err(text) => Answer::Error(text),
+            Err(error) => Answer::Error(error.to_string()),
         };
     }
     if let Some(action) = &probe.grpc {

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{
     DownwardAPIVolumeFile, KeyToPath, Pod, ServiceAccountTokenProjection, Volume, VolumeProjection,
 };
+use podwire_wire::ids::ContainerName;
 use serde_json::json;
 
 use super::atomic::{File, Payload};
@@ -19,13 +20,39 @@ use crate::{
 
 const DEFAULT_MODE: i32 = 0o644;
 
+/// Why the files of a volume cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PayloadError {
+    /// The object could not be read.
+    #[error("{0}")]
+    Fetch(String),
+    /// There is no such object.
+    #[error("{} \"{name}\" not found", kind.noun())]
+    NotFound { kind: Kind, name: String },
+    /// The object has no such key.
+    #[error("{} references non-existent {} key: {key}", kind.noun(), kind.noun())]
+    NoKey { kind: Kind, key: String },
+    /// No file has such a mode.
+    #[error("invalid mode {0}")]
+    Mode(i32),
+    /// The pod does not have what is referred to.
+    #[error(transparent)]
+    Reference(#[from] env::EnvError),
+    /// The pod has no such container.
+    #[error("container {0} not found")]
+    NoContainer(ContainerName),
+    /// There is no token.
+    #[error("failed to fetch token: {0}")]
+    Token(String),
+}
+
 /// The plugin's folder name and files of a volume; `None` when it is of another kind.
 pub(super) async fn of(
     node: &Arc<Node>,
     pod: &Pod,
     volume: &Volume,
     renew_at: &mut Option<Timestamp>,
-) -> Result<Option<(&'static str, Payload)>, String> {
+) -> Result<Option<(&'static str, Payload)>, PayloadError> {
     let mut payload = Payload::new();
     if let Some(source) = &volume.config_map {
         let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
@@ -63,7 +90,7 @@ async fn project(
     mode: i32,
     renew_at: &mut Option<Timestamp>,
     payload: &mut Payload,
-) -> Result<(), String> {
+) -> Result<(), PayloadError> {
     if let Some(source) = &projection.config_map {
         let optional = source.optional.unwrap_or(false);
         keys(node, pod, Kind::ConfigMap, &source.name, source.items.as_deref(), mode, optional, payload)
@@ -98,13 +125,14 @@ async fn keys(
     mode: i32,
     optional: bool,
     payload: &mut Payload,
-) -> Result<(), String> {
+) -> Result<(), PayloadError> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let fetched = node.configs.get(kind, namespace, name, spec::uid(pod)).await?;
+    let fetched =
+        node.configs.get(kind, namespace, name, spec::uid(pod)).await.map_err(PayloadError::Fetch)?;
     match fetched {
         Some(content) => select(&content, kind, items, mode, optional, payload),
         None if optional => Ok(()),
-        None => Err(format!("{} \"{name}\" not found", kind.noun())),
+        None => Err(PayloadError::NotFound { kind, name: name.to_owned() }),
     }
 }
 
@@ -115,7 +143,7 @@ fn select(
     mode: i32,
     optional: bool,
     payload: &mut Payload,
-) -> Result<(), String> {
+) -> Result<(), PayloadError> {
     let Some(items) = items.filter(|items| !items.is_empty()) else {
         for (key, bytes) in &content.data {
             payload.insert(key.clone(), File { bytes: bytes.clone(), mode: bits(mode)?, owner: None });
@@ -130,20 +158,15 @@ fn select(
             }
             None if optional => {}
             None => {
-                return Err(format!(
-                    "{} references non-existent {} key: {}",
-                    kind.noun(),
-                    kind.noun(),
-                    item.key
-                ));
+                return Err(PayloadError::NoKey { kind, key: item.key.clone() });
             }
         }
     }
     Ok(())
 }
 
-fn bits(mode: i32) -> Result<u32, String> {
-    u32::try_from(mode).map_err(|_| format!("invalid mode {mode}"))
+fn bits(mode: i32) -> Result<u32, PayloadError> {
+    u32::try_from(mode).map_err(|_| PayloadError::Mode(mode))
 }
 
 async fn downward(
@@ -152,17 +175,17 @@ async fn downward(
     items: &[DownwardAPIVolumeFile],
     mode: i32,
     payload: &mut Payload,
-) -> Result<(), String> {
+) -> Result<(), PayloadError> {
     let facts = node.env_facts(&[], &[]);
     for item in items {
         let value = if let Some(field) = &item.field_ref {
-            env::field_value(pod, &field.field_path, &facts).map_err(|e| e.to_string())?
+            env::field_value(pod, &field.field_path, &facts)?
         } else if let Some(resource) = &item.resource_field_ref {
             let name = resource.container_name.as_deref().unwrap_or_default();
             let (_, container) =
-                spec::find_container(pod, name).ok_or_else(|| format!("container {name} not found"))?;
+                spec::find_container(pod, name).ok_or_else(|| PayloadError::NoContainer(name.into()))?;
             let divisor = resource.divisor.as_ref().map(|q| q.0.as_str());
-            env::resource_value(&container, &resource.resource, divisor, &facts).map_err(|e| e.to_string())?
+            env::resource_value(&container, &resource.resource, divisor, &facts)?
         } else {
             String::new()
         };
@@ -177,7 +200,7 @@ async fn token(
     node: &Arc<Node>,
     pod: &Pod,
     source: &ServiceAccountTokenProjection,
-) -> Result<(String, Timestamp), String> {
+) -> Result<(String, Timestamp), PayloadError> {
     let account = spec::spec(pod).service_account_name.clone().filter(|n| !n.is_empty());
     let account = account.unwrap_or_else(|| "default".to_owned());
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
@@ -204,10 +227,10 @@ async fn token(
         .api
         .json(Method::POST, &path, &request)
         .await
-        .map_err(|error| format!("failed to fetch token: {}", error.message()))?;
+        .map_err(|error| PayloadError::Token(error.message()))?;
     let token = answer["status"]["token"].as_str().unwrap_or_default().to_owned();
     if token.is_empty() {
-        return Err("failed to fetch token: the API server answered without one".to_owned());
+        return Err(PayloadError::Token("the API server answered without one".to_owned()));
     }
     let expires: Timestamp = answer["status"]["expirationTimestamp"]
         .as_str()

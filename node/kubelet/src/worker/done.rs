@@ -332,9 +332,10 @@ impl Worker {
         self.probes.start(&self.pod, spec, container, ips, started);
     }
 
-    fn hooked(&mut self, id: &ContainerId, name: &ContainerName, result: Result<(), String>) {
+    fn hooked(&mut self, id: &ContainerId, name: &ContainerName, result: Result<(), hooks::HookError>) {
         self.going.hooked.remove(id);
-        if let Err(message) = result {
+        if let Err(error) = result {
+            let message = format!("PostStartHook failed: {error}");
             let kind = spec::find_container(&self.pod, name).map(|(kind, _)| kind);
             let part = kind.map(|kind| (kind, name.as_str()));
             self.node.events.warning(&self.pod, part, "FailedPostStartHook", &message);
