@@ -278,14 +278,22 @@ async fn a_status_that_another_client_wrote_is_seen_for_a_while_and_then_set_rig
     cluster.running("web").await;
     let unready =
         json!({"status": {"conditions": [{"type": "Ready", "status": "False"}], "message": "not mine"}});
-    let begun = Instant::now();
     let params = kube::api::PatchParams::default();
-    cluster.pods().patch_status("web", &params, &kube::api::Patch::Strategic(unready)).await.unwrap();
-    let pod = cluster.until("web", "unready", |pod| condition(pod, "Ready") == Some("False")).await;
-    assert_eq!(pod.status.unwrap().message.as_deref(), Some("not mine"));
-    let pod = cluster.running("web").await;
-    assert!(begun.elapsed() > Duration::from_secs(8), "set right after {:?}", begun.elapsed());
-    assert_eq!(pod.status.unwrap().message, None);
+    let mut took = Duration::ZERO;
+    // A change of the kubelet's own that is still on its way sets it right sooner: then once more.
+    for _ in 0..3 {
+        let begun = Instant::now();
+        cluster.pods().patch_status("web", &params, &kube::api::Patch::Strategic(&unready)).await.unwrap();
+        let pod = cluster.until("web", "unready", |pod| condition(pod, "Ready") == Some("False")).await;
+        assert_eq!(pod.status.unwrap().message.as_deref(), Some("not mine"));
+        let pod = cluster.running("web").await;
+        assert_eq!(pod.status.unwrap().message, None);
+        took = begun.elapsed();
+        if took > Duration::from_secs(8) {
+            break;
+        }
+    }
+    assert!(took > Duration::from_secs(8), "set right after {took:?}");
     // What is set right is not written again and again.
     let version = cluster.pods().get("web").await.unwrap().metadata.resource_version;
     cluster.fake.end("app", 1);
