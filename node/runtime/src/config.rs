@@ -12,7 +12,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     container::{apparmor::Confinement, exits, oci_runtimes::OciRuntimes},
-    core::Core,
+    context::Context,
     error::{Error, OpError},
     host,
     joins::Joins,
@@ -79,7 +79,7 @@ pub struct Handler {
 
 /// A runtime that listens and is ready to run.
 pub struct Runtime {
-    core: Arc<Core>,
+    ctx: Arc<Context>,
     supervisor: SupervisorConfig,
     events: mpsc::Receiver<Event>,
     streams: StreamServer,
@@ -118,7 +118,7 @@ impl Config {
         let adaptation =
             plugins.build(view.clone()).map_err(|error| Error::Plugins { source: error.into() })?;
         let tasks = TaskTracker::new();
-        let core = Arc::new(Core {
+        let ctx = Arc::new(Context {
             settings: self.settings,
             host: host::detect(),
             apparmor: Confinement::default(),
@@ -138,17 +138,17 @@ impl Config {
             tasks,
             supervision: Supervision::new(supervisor),
         });
-        view.open(&core);
+        view.open(&ctx);
         if stale {
             tracing::info!("the journal is from before the last boot; its leftovers are swept");
         } else {
-            recovery::load(&core, &contents);
+            recovery::load(&ctx, &contents);
         }
         let address = self.streaming_listen;
-        let backend = Arc::new(Backend { core: core.clone() });
+        let backend = Arc::new(Backend { ctx: ctx.clone() });
         let streams = StreamServer::bind(address, backend).await;
         let streams = streams.map_err(|source| Error::StreamListen { address, source })?;
-        Ok(Runtime { core, supervisor: self.supervisor, events, streams, adaptation, listener, stale })
+        Ok(Runtime { ctx, supervisor: self.supervisor, events, streams, adaptation, listener, stale })
     }
 }
 
@@ -167,29 +167,30 @@ impl Runtime {
     ///
     /// Tasks: the exit handler, the writer of owed journal rows, the streaming server, and every operation under way; all are awaited.
     pub async fn run(self, shutdown: CancellationToken) {
-        let Runtime { core, supervisor, events, streams, adaptation, listener, stale } = self;
+        let Runtime { ctx, supervisor, events, streams, adaptation, listener, stale } = self;
         let background = TaskTracker::new();
         let done = CancellationToken::new();
-        background.spawn(exits::run(core.clone(), supervisor, events, done.clone()));
-        background.spawn(pay_the_journal(core.clone(), done.clone()));
-        recovery::reconcile(&core, stale, &shutdown).await;
+        background.spawn(exits::run(ctx.clone(), supervisor, events, done.clone()));
+        background.spawn(pay_the_journal(ctx.clone(), done.clone()));
+        recovery::reconcile(&ctx, stale, &shutdown).await;
         background.spawn(adaptation.run(done.clone()));
         background.spawn(streams.clone().run(shutdown.clone()));
-        let registry = core.registry.clone();
-        let service = Traced { service: Service { core: core.clone(), streams }, registry: registry.clone() };
+        let registry = ctx.registry.clone();
+        let service = Traced { service: Service { ctx: ctx.clone(), streams }, registry: registry.clone() };
         let runtime = RuntimeServiceServer::new(service)
             .max_decoding_message_size(CRI_MESSAGE_LIMIT)
             .max_encoding_message_size(CRI_MESSAGE_LIMIT);
-        let images = ImageServiceServer::new(Traced { service: Images { core: core.clone() }, registry })
+        let images = Images { store: ctx.images.clone(), tasks: ctx.tasks.clone() };
+        let images = ImageServiceServer::new(Traced { service: images, registry })
             .max_decoding_message_size(CRI_MESSAGE_LIMIT)
             .max_encoding_message_size(CRI_MESSAGE_LIMIT);
         let routes = tonic::service::Routes::new(runtime).add_service(images);
         serve::serve(listener, routes, shutdown.clone()).await;
-        core.tasks.close();
-        if tokio::time::timeout(PATIENCE, core.tasks.wait()).await.is_err() {
+        ctx.tasks.close();
+        if tokio::time::timeout(PATIENCE, ctx.tasks.wait()).await.is_err() {
             // The journal knows them; the next start goes on from there.
             tracing::warn!(
-                count = core.tasks.len(),
+                count = ctx.tasks.len(),
                 "operations still under way at shutdown are left to the next start"
             );
         }
@@ -200,16 +201,16 @@ impl Runtime {
 }
 
 /// Writes what the journal could not take when it happened, as soon as it can.
-async fn pay_the_journal(core: Arc<Core>, done: CancellationToken) {
+async fn pay_the_journal(ctx: Arc<Context>, done: CancellationToken) {
     loop {
         tokio::select! {
             biased;
             () = done.cancelled() => return,
             () = tokio::time::sleep(PAYMENT) => {}
         }
-        if core.journal.owes() {
+        if ctx.journal.owes() {
             let paid =
-                core.blocking(|core| core.journal.pay().map_err(OpError::failed("write the journal"))).await;
+                ctx.blocking(|ctx| ctx.journal.pay().map_err(OpError::failed("write the journal"))).await;
             if paid.is_ok() {
                 tracing::info!("the journal is complete again");
             }

@@ -26,7 +26,7 @@ use podwire_wire::cri::{self, ContainerEventType as Happened};
 
 use self::spec::resources;
 use crate::{
-    core::Core,
+    context::Context,
     error::{OpError, chain},
     host,
     model::Container,
@@ -44,17 +44,17 @@ const DEATH: Duration = Duration::from_secs(10);
 pub(crate) const UNKNOWN_EXIT: i32 = 255;
 
 /// Starts a created container.
-pub(crate) async fn start(core: &Arc<Core>, container: &Arc<Container>) -> Result<(), OpError> {
+pub(crate) async fn start(ctx: &Arc<Context>, container: &Arc<Container>) -> Result<(), OpError> {
     let _turn = container.turn.take().await;
     let id = container.id().to_owned();
-    let sandbox = core.registry.sandbox(&container.sandbox);
+    let sandbox = ctx.registry.sandbox(&container.sandbox);
     let sandbox = sandbox.filter(|sandbox| sandbox.phase() == SandboxPhase::Ready).ok_or_else(|| {
         OpError::Precondition {
             why: format!("sandbox {} of container {id} is not ready", container.row.sandbox_id),
         }
     })?;
     let _under_way = container.begin_start();
-    let claimed = container.change(&core.journal, |state| {
+    let claimed = container.change(&ctx.journal, |state| {
         let fits = state.phase() == ContainerPhase::Created && !state.removing;
         state.phase = ContainerPhase::Starting as i32;
         fits
@@ -65,29 +65,29 @@ pub(crate) async fn start(core: &Arc<Core>, container: &Arc<Container>) -> Resul
             why: format!("container {id} is in {phase:?} state, not Created"),
         });
     }
-    match launch::launch(core, container).await {
+    match launch::launch(ctx, container).await {
         Ok((pid, at)) => {
             sandbox.note(Note::ProcessStarted { pid });
-            let early = began(core, container, pid, at);
-            core.events.emit(&core.registry, &sandbox, &id, Happened::ContainerStartedEvent);
+            let early = began(ctx, container, pid, at);
+            ctx.events.emit(&ctx.registry, &sandbox, &id, Happened::ContainerStartedEvent);
             if let Some(exit) = early {
-                exits::ended(core, container, &exit);
+                exits::ended(ctx, container, &exit);
             }
-            if let Err(error) = core.plugins.post_start_container(container).await {
+            if let Err(error) = ctx.plugins.post_start_container(container).await {
                 tracing::warn!(container = %id, error, "plugin failed after the container's start");
             }
             Ok(())
         }
         Err(error) => {
-            not_started(core, container, &error).await;
-            core.events.emit(&core.registry, &sandbox, &id, Happened::ContainerStoppedEvent);
+            not_started(ctx, container, &error).await;
+            ctx.events.emit(&ctx.registry, &sandbox, &id, Happened::ContainerStoppedEvent);
             Err(error)
         }
     }
 }
 
 /// What the supervisor is to make.
-pub(crate) fn create_request(core: &Core, container: &Container) -> Result<CreateRequest, OpError> {
+pub(crate) fn create_request(ctx: &Context, container: &Container) -> Result<CreateRequest, OpError> {
     let row = &container.row;
     let spec = container.spec();
     let readonly = spec.root().as_ref().and_then(oci_spec::runtime::Root::readonly).unwrap_or(false);
@@ -106,7 +106,7 @@ pub(crate) fn create_request(core: &Core, container: &Container) -> Result<Creat
         stdin: container.config.stdin,
         stdin_once: container.config.stdin_once,
         oom_watch: true,
-        bundle: oci_runtimes::bundle_of_hooks(core, container)?,
+        bundle: oci_runtimes::bundle_of_hooks(ctx, container)?,
     })
 }
 
@@ -116,10 +116,10 @@ pub(crate) fn log_path(container: &Container) -> Option<PathBuf> {
 }
 
 /// The process runs; gives the exit that was reported before we got here, if it was that quick.
-fn began(core: &Core, container: &Container, pid: i32, at: i64) -> Option<Exit> {
+fn began(ctx: &Context, container: &Container, pid: i32, at: i64) -> Option<Exit> {
     let mut early = None;
-    container.settle(&core.journal, |state| {
-        early = core.supervision.take_early(container.id());
+    container.settle(&ctx.journal, |state| {
+        early = ctx.supervision.take_early(container.id());
         state.phase = ContainerPhase::Running as i32;
         state.pid = pid;
         state.started_at = at;
@@ -129,11 +129,11 @@ fn began(core: &Core, container: &Container, pid: i32, at: i64) -> Option<Exit> 
 }
 
 /// The process never ran: exited, with the reason the kubelet shows.
-async fn not_started(core: &Arc<Core>, container: &Arc<Container>, error: &OpError) {
+async fn not_started(ctx: &Arc<Context>, container: &Arc<Container>, error: &OpError) {
     let text = chain(error);
     let now = host::now();
-    container.settle(&core.journal, |state| {
-        core.supervision.take_early(container.id());
+    container.settle(&ctx.journal, |state| {
+        ctx.supervision.take_early(container.id());
         state.phase = ContainerPhase::Exited as i32;
         state.exit_code = START_FAILED;
         "StartError".clone_into(&mut state.reason);
@@ -143,16 +143,16 @@ async fn not_started(core: &Arc<Core>, container: &Arc<Container>, error: &OpErr
         true
     });
     let taken = container.clone();
-    let deleted = core.blocking(move |core| launch::take_back(core, &taken)).await;
+    let deleted = ctx.blocking(move |ctx| launch::take_back(ctx, &taken)).await;
     if let Err(error) = deleted {
         tracing::warn!(container = %container.id(), error = chain(&error), "failed container not deleted yet");
     }
 }
 
 /// A start of which nobody will ever know more: it counts as ended, and its removal ends whatever there is of it.
-pub(crate) fn lost(core: &Core, container: &Container) {
+pub(crate) fn lost(ctx: &Context, container: &Container) {
     let now = host::now();
-    let changed = container.settle(&core.journal, |state| {
+    let changed = container.settle(&ctx.journal, |state| {
         if !container.is_being_started() && state.phase() == ContainerPhase::Starting {
             state.phase = ContainerPhase::Exited as i32;
             state.exit_code = UNKNOWN_EXIT;
@@ -171,11 +171,11 @@ pub(crate) fn lost(core: &Core, container: &Container) {
 }
 
 /// Plugins, then whatever processes and cgroups are left.
-pub(crate) async fn clean(core: &Arc<Core>, container: &Arc<Container>) {
-    tell_stopped(core, container).await;
+pub(crate) async fn clean(ctx: &Arc<Context>, container: &Arc<Container>) {
+    tell_stopped(ctx, container).await;
     let id = container.id().to_owned();
-    let deleted = core
-        .blocking(move |core| core.supervision.supervisor().delete(&id).map_err(OpError::failed("delete")))
+    let deleted = ctx
+        .blocking(move |ctx| ctx.supervision.supervisor().delete(&id).map_err(OpError::failed("delete")))
         .await;
     if let Err(error) = deleted {
         tracing::warn!(
@@ -187,11 +187,11 @@ pub(crate) async fn clean(core: &Arc<Core>, container: &Arc<Container>) {
 }
 
 /// Tells the plugins once that the container ended.
-async fn tell_stopped(core: &Arc<Core>, container: &Arc<Container>) {
+async fn tell_stopped(ctx: &Arc<Context>, container: &Arc<Container>) {
     if container.stop_told.swap(true, Ordering::Relaxed) {
         return;
     }
-    if let Err(error) = core.plugins.stop_container(container).await {
+    if let Err(error) = ctx.plugins.stop_container(container).await {
         tracing::warn!(container = %container.id(), error, "plugin failed at the container's stop");
     }
 }
@@ -199,10 +199,14 @@ async fn tell_stopped(core: &Arc<Core>, container: &Arc<Container>) {
 /// Stops a container: its signal, `seconds` of grace, then SIGKILL. Returns once it has ended.
 ///
 /// Cancel safe.
-pub(crate) async fn stop(core: &Arc<Core>, container: &Arc<Container>, seconds: i64) -> Result<(), OpError> {
+pub(crate) async fn stop(
+    ctx: &Arc<Context>,
+    container: &Arc<Container>,
+    seconds: i64,
+) -> Result<(), OpError> {
     let mut watch = container.watch();
     if container.is_orphaned() {
-        lost(core, container);
+        lost(ctx, container);
     }
     let settled = watch.wait_for(|state| state.phase() != ContainerPhase::Starting);
     if tokio::time::timeout(STARTING, settled).await.is_err() {
@@ -216,34 +220,31 @@ pub(crate) async fn stop(core: &Arc<Core>, container: &Arc<Container>, seconds: 
     let ended =
         |state: &crate::recovery::records::ContainerStateRow| state.phase() != ContainerPhase::Running;
     if !grace.is_zero() {
-        send(core, container, container.row.stop_signal).await?;
+        send(ctx, container, container.row.stop_signal).await?;
         if tokio::time::timeout(grace, watch.wait_for(ended)).await.is_ok() {
             return Ok(());
         }
     }
-    send(core, container, signal::SIGKILL).await?;
+    send(ctx, container, signal::SIGKILL).await?;
     if tokio::time::timeout(DEATH, watch.wait_for(ended)).await.is_ok() {
         return Ok(());
     }
     // Its end was missed, or it waits in the kernel: everything in its cgroup is killed and it is forgotten, or the
     // caller is told why that cannot be and comes back.
     let id = container.id().to_owned();
-    core.blocking(move |core| {
-        core.supervision
-            .supervisor()
-            .delete(&id)
-            .map_err(OpError::failed("end a container that does not die"))
+    ctx.blocking(move |ctx| {
+        ctx.supervision.supervisor().delete(&id).map_err(OpError::failed("end a container that does not die"))
     })
     .await?;
-    exits::ended(core, container, &Exit { code: UNKNOWN_EXIT, oom: false, at: host::now() });
+    exits::ended(ctx, container, &Exit { code: UNKNOWN_EXIT, oom: false, at: host::now() });
     Ok(())
 }
 
 /// Signals the container's process; one the supervisor does not know any more has ended unseen.
-async fn send(core: &Arc<Core>, container: &Arc<Container>, signal: i32) -> Result<(), OpError> {
+async fn send(ctx: &Arc<Context>, container: &Arc<Container>, signal: i32) -> Result<(), OpError> {
     let taken = container.clone();
-    let unknown = core
-        .blocking(move |core| match core.supervision.supervisor().signal(taken.id(), signal, false) {
+    let unknown = ctx
+        .blocking(move |ctx| match ctx.supervision.supervisor().signal(taken.id(), signal, false) {
             Ok(()) => Ok(false),
             Err(error) if error.is_not_found() => Ok(true),
             // It may have ended between our look and the signal; its exit event says so, or is on its way.
@@ -252,52 +253,52 @@ async fn send(core: &Arc<Core>, container: &Arc<Container>, signal: i32) -> Resu
         })
         .await?;
     if unknown {
-        exits::ended(core, container, &Exit { code: UNKNOWN_EXIT, oom: false, at: host::now() });
+        exits::ended(ctx, container, &Exit { code: UNKNOWN_EXIT, oom: false, at: host::now() });
     }
     Ok(())
 }
 
 /// Removes a container; a running one is killed first.
-pub(crate) async fn remove_once(core: &Arc<Core>, container: &Arc<Container>) -> Result<(), OpError> {
-    container.settle(&core.journal, |state| !std::mem::replace(&mut state.removing, true));
-    stop(core, container, 0).await?;
+pub(crate) async fn remove_once(ctx: &Arc<Context>, container: &Arc<Container>) -> Result<(), OpError> {
+    container.settle(&ctx.journal, |state| !std::mem::replace(&mut state.removing, true));
+    stop(ctx, container, 0).await?;
     let _turn = container.turn.take().await;
-    if core.registry.container(container.id()).is_none() {
+    if ctx.registry.container(container.id()).is_none() {
         return Ok(());
     }
     // A start that was under way when removal began.
-    stop(core, container, 0).await?;
+    stop(ctx, container, 0).await?;
     if container.phase() == ContainerPhase::Exited {
-        tell_stopped(core, container).await;
+        tell_stopped(ctx, container).await;
     }
-    if let Err(error) = core.plugins.remove_container(container).await {
+    if let Err(error) = ctx.plugins.remove_container(container).await {
         tracing::warn!(container = %container.id(), error, "plugin failed at the container's removal");
     }
     let taken = container.clone();
-    core.blocking(move |core| release(core, &taken)).await?;
-    if let Some(sandbox) = core.registry.sandbox(&container.sandbox) {
-        core.events.emit(&core.registry, &sandbox, container.id(), Happened::ContainerDeletedEvent);
+    ctx.blocking(move |ctx| release(ctx, &taken)).await?;
+    if let Some(sandbox) = ctx.registry.sandbox(&container.sandbox) {
+        ctx.events.emit(&ctx.registry, &sandbox, container.id(), Happened::ContainerDeletedEvent);
     }
-    core.journal.forget(Kind::ContainerGone(container.id().to_string()));
-    core.registry.drop_container(container.id());
+    ctx.journal.forget(Kind::ContainerGone(container.id().to_string()));
+    ctx.registry.drop_container(container.id());
     Ok(())
 }
 
 /// Processes, snapshots and files of a container. Blocks.
-pub(crate) fn release(core: &Core, container: &Container) -> Result<(), OpError> {
+pub(crate) fn release(ctx: &Context, container: &Container) -> Result<(), OpError> {
     let id = container.id();
     if container.phase() != ContainerPhase::Created {
-        core.supervision.supervisor().delete(id).map_err(OpError::failed("delete container task"))?;
+        ctx.supervision.supervisor().delete(id).map_err(OpError::failed("delete container task"))?;
     }
-    let folder = core.container_dir(id);
+    let folder = ctx.container_dir(id);
     if folder.exists() {
-        oci_runtimes::release(core, container)?;
+        oci_runtimes::release(ctx, container)?;
         podwire_linux::mount::detach_all_under(&folder)
             .map_err(OpError::failed("unmount below the container"))?;
     }
-    core.images.discard(id).map_err(OpError::failed("discard the container's snapshot"))?;
+    ctx.images.discard(id).map_err(OpError::failed("discard the container's snapshot"))?;
     for volume in &container.row.image_volumes {
-        core.images.discard(volume).map_err(OpError::failed("discard an image volume"))?;
+        ctx.images.discard(volume).map_err(OpError::failed("discard an image volume"))?;
     }
     match std::fs::remove_dir_all(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -309,7 +310,7 @@ pub(crate) fn release(core: &Core, container: &Container) -> Result<(), OpError>
 
 /// Changes a container's limits.
 pub(crate) async fn update(
-    core: &Arc<Core>,
+    ctx: &Arc<Context>,
     container: &Arc<Container>,
     requested: &cri::LinuxContainerResources,
 ) -> Result<(), OpError> {
@@ -319,12 +320,12 @@ pub(crate) async fn update(
         return Err(OpError::Precondition { why: format!("container {} is not running", container.id()) });
     }
     let merged = resources::merge(&state.resources.clone().unwrap_or_default(), requested);
-    let mut limits = resources::plan(requested, core.host.cgroup_v2);
-    let updated = core.plugins.update_container(container, &mut limits).await;
+    let mut limits = resources::plan(requested, ctx.host.cgroup_v2);
+    let updated = ctx.plugins.update_container(container, &mut limits).await;
     updated.map_err(OpError::failed("update the container's plugins"))?;
     if state.phase() == ContainerPhase::Running {
         let (cgroup, limits) = (container.cgroup(), limits.clone());
-        core.blocking(move |_| apply(&cgroup, &limits)).await?;
+        ctx.blocking(move |_| apply(&cgroup, &limits)).await?;
     }
     // What plugins made of it, and what they had asked for before, is the container's too.
     let mut spec = (*container.spec()).clone();
@@ -336,11 +337,11 @@ pub(crate) async fn update(
         linux.set_resources(Some(all));
     }
     container.set_spec(spec);
-    container.change(&core.journal, |state| {
+    container.change(&ctx.journal, |state| {
         state.resources = Some(merged);
         true
     })?;
-    if let Err(error) = core.plugins.post_update_container(container).await {
+    if let Err(error) = ctx.plugins.post_update_container(container).await {
         tracing::warn!(container = %container.id(), error, "plugin failed after the container's update");
     }
     Ok(())

@@ -7,7 +7,7 @@
 
 mod config;
 mod container;
-mod core;
+mod context;
 mod error;
 mod host;
 #[doc(hidden)]

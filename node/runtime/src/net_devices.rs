@@ -9,7 +9,7 @@ use oci_spec::runtime::Spec;
 use podwire_netdev::{arrive, look, move_in, move_out};
 
 use crate::{
-    core::Core,
+    context::Context,
     error::{OpError, chain},
     model::{Container, Sandbox},
     recovery::records::MovedDevice,
@@ -33,13 +33,13 @@ fn wanted(spec: &Spec) -> Vec<(String, String)> {
 /// Moves what the container asks for into its pod. Blocks.
 ///
 /// What was moved is journalled before; a device that an earlier container of the pod asked for is there already.
-pub(crate) fn take(core: &Core, container: &Container) -> Result<(), OpError> {
+pub(crate) fn take(ctx: &Context, container: &Container) -> Result<(), OpError> {
     let list = wanted(&container.spec());
     if list.is_empty() {
         return Ok(());
     }
     let id = container.row.sandbox_id.clone();
-    let sandbox = core.registry.sandbox(&id).ok_or(OpError::NotFound { what: "sandbox", id })?;
+    let sandbox = ctx.registry.sandbox(&id).ok_or(OpError::NotFound { what: "sandbox", id })?;
     let path = sandbox.netns().ok_or_else(|| {
         OpError::invalid("a pod on the node's network cannot be given network devices of its own")
     })?;
@@ -50,13 +50,13 @@ pub(crate) fn take(core: &Core, container: &Container) -> Result<(), OpError> {
                 continue;
             }
             // It never arrived, or somebody took it away.
-            sandbox.change(&core.journal, |state| state.net_devices.retain(|one| one.host != host))?;
+            sandbox.change(&ctx.journal, |state| state.net_devices.retain(|one| one.host != host))?;
         }
         let device = look(&path, &host, &inside).map_err(OpError::failed(attempt.clone()))?;
         let row = MovedDevice::from(&device);
-        sandbox.change(&core.journal, |state| state.net_devices.push(row.clone()))?;
+        sandbox.change(&ctx.journal, |state| state.net_devices.push(row.clone()))?;
         if let Err(error) = move_in(&path, &device) {
-            sandbox.settle(&core.journal, |state| state.net_devices.retain(|known| *known != row));
+            sandbox.settle(&ctx.journal, |state| state.net_devices.retain(|known| *known != row));
             return Err(OpError::failed(attempt)(error));
         }
     }

@@ -24,7 +24,7 @@ use podwire_wire::cri;
 
 use crate::{
     container::{self, creation::image_ref, spec::resources},
-    core::Core,
+    context::Context,
     error::{OpError, chain},
     model::{Container, Sandbox},
     recovery::records::{ContainerPhase, SandboxPhase},
@@ -45,21 +45,21 @@ pub(crate) struct NewContainer<'a> {
 /// How long plugins may take to come back after a restart.
 const RETURN: Duration = Duration::from_secs(10);
 
-/// The runtime as plugins see it; knows the core once that is built.
+/// The runtime as plugins see it; knows the context of operations once that is built.
 #[derive(Default)]
 pub(crate) struct View {
-    core: OnceLock<Weak<Core>>,
+    ctx: OnceLock<Weak<Context>>,
 }
 
 impl View {
     /// Lets plugins see the runtime.
-    pub(crate) fn open(&self, core: &Arc<Core>) {
+    pub(crate) fn open(&self, ctx: &Arc<Context>) {
         // Ignored: it is opened once, by the one who built it.
-        self.core.set(Arc::downgrade(core)).ok();
+        self.ctx.set(Arc::downgrade(ctx)).ok();
     }
 
-    fn core(&self) -> Option<Arc<Core>> {
-        self.core.get()?.upgrade()
+    fn ctx(&self) -> Option<Arc<Context>> {
+        self.ctx.get()?.upgrade()
     }
 }
 
@@ -68,9 +68,9 @@ fn limits(requested: Option<&cri::LinuxContainerResources>) -> Option<api::Linux
 }
 
 /// A pod in NRI's words.
-fn pod(core: &Core, sandbox: &Sandbox) -> api::PodSandbox {
+fn pod(ctx: &Context, sandbox: &Sandbox) -> api::PodSandbox {
     let state = sandbox.state();
-    let parent = core.cgroup_parent(&sandbox.config);
+    let parent = ctx.cgroup_parent(&sandbox.config);
     let spaces = sandbox.namespaces();
     let named = [("network", spaces.net), ("ipc", spaces.ipc), ("uts", spaces.uts)];
     let namespaces = named
@@ -205,16 +205,16 @@ impl Plugins {
         Plugins { nri, view }
     }
 
-    /// The core, if there is anybody to tell about the pod.
-    fn audience(&self, sandbox: &Sandbox) -> Option<Arc<Core>> {
-        if self.nri.is_idle_for(&sandbox.config.annotations) { None } else { self.view.core() }
+    /// The context, if there is anybody to tell about the pod.
+    fn audience(&self, sandbox: &Sandbox) -> Option<Arc<Context>> {
+        if self.nri.is_idle_for(&sandbox.config.annotations) { None } else { self.view.ctx() }
     }
 
-    /// The core and a container's pod, if there is anybody to tell about it.
-    fn audience_of(&self, container: &Container) -> Option<(Arc<Core>, Arc<Sandbox>)> {
-        let core = self.view.core()?;
-        let sandbox = core.registry.sandbox(&container.sandbox)?;
-        if self.nri.is_idle_for(&sandbox.config.annotations) { None } else { Some((core, sandbox)) }
+    /// The context and a container's pod, if there is anybody to tell about it.
+    fn audience_of(&self, container: &Container) -> Option<(Arc<Context>, Arc<Sandbox>)> {
+        let ctx = self.view.ctx()?;
+        let sandbox = ctx.registry.sandbox(&container.sandbox)?;
+        if self.nri.is_idle_for(&sandbox.config.annotations) { None } else { Some((ctx, sandbox)) }
     }
 
     /// Tells the plugins about a pod.
@@ -226,8 +226,8 @@ impl Plugins {
     where
         R: Future<Output = Result<(), EventError>>,
     {
-        let Some(core) = self.audience(sandbox) else { return Ok(()) };
-        event(&self.nri, pod(&core, sandbox)).await.map_err(PluginError::from)
+        let Some(ctx) = self.audience(sandbox) else { return Ok(()) };
+        event(&self.nri, pod(&ctx, sandbox)).await.map_err(PluginError::from)
     }
 
     /// Tells the plugins about a container.
@@ -239,8 +239,8 @@ impl Plugins {
     where
         R: Future<Output = Result<(), EventError>>,
     {
-        let Some((core, sandbox)) = self.audience_of(container) else { return Ok(()) };
-        event(&self.nri, pod(&core, &sandbox), known(container)).await.map_err(PluginError::from)
+        let Some((ctx, sandbox)) = self.audience_of(container) else { return Ok(()) };
+        event(&self.nri, pod(&ctx, &sandbox), known(container)).await.map_err(PluginError::from)
     }
 
     /// Whether anybody listens.
@@ -291,15 +291,15 @@ impl Plugins {
         new: NewContainer<'_>,
         spec: &mut Spec,
     ) -> Result<(), PluginError> {
-        let Some(core) = self.audience(new.sandbox) else { return Ok(()) };
-        let requested = self.nri.create_container(pod(&core, new.sandbox), new_container(new, spec)).await?;
+        let Some(ctx) = self.audience(new.sandbox) else { return Ok(()) };
+        let requested = self.nri.create_container(pod(&ctx, new.sandbox), new_container(new, spec)).await?;
         let applied = words::apply(&requested.adjust, spec)?;
         if let Some(class) = applied.blockio_class.filter(|class| !class.is_empty()) {
             return Err(format!("there is no block I/O class {class:?} on this node").into());
         }
-        crate::container::cdi::inject(spec, &core.settings.cdi_dirs, &applied.cdi_devices)?;
-        change_others(&core, requested.updates).await;
-        evict(&core, requested.evictions);
+        crate::container::cdi::inject(spec, &ctx.settings.cdi_dirs, &applied.cdi_devices)?;
+        change_others(&ctx, requested.updates).await;
+        evict(&ctx, requested.evictions);
         Ok(())
     }
 
@@ -309,10 +309,10 @@ impl Plugins {
         new: NewContainer<'_>,
         spec: &Spec,
     ) -> Result<(), PluginError> {
-        let Some(core) = self.audience(new.sandbox) else { return Ok(()) };
-        let (pod, container) = (pod(&core, new.sandbox), new_container(new, spec));
+        let Some(ctx) = self.audience(new.sandbox) else { return Ok(()) };
+        let (pod, container) = (pod(&ctx, new.sandbox), new_container(new, spec));
         let updates = self.nri.stop_container(pod.clone(), container.clone()).await?;
-        change_others(&core, updates).await;
+        change_others(&ctx, updates).await;
         self.nri.remove_container(pod, container).await.map_err(PluginError::from)
     }
 
@@ -341,12 +341,12 @@ impl Plugins {
         container: &Container,
         limits: &mut LinuxResources,
     ) -> Result<(), PluginError> {
-        let Some((core, sandbox)) = self.audience_of(container) else { return Ok(()) };
+        let Some((ctx, sandbox)) = self.audience_of(container) else { return Ok(()) };
         let asked = words::resources_from_oci(limits);
-        let requested = self.nri.update_container(pod(&core, &sandbox), known(container), asked).await?;
+        let requested = self.nri.update_container(pod(&ctx, &sandbox), known(container), asked).await?;
         words::apply_resources(&requested.resources, limits)?;
-        change_others(&core, requested.updates).await;
-        evict(&core, requested.evictions);
+        change_others(&ctx, requested.updates).await;
+        evict(&ctx, requested.evictions);
         Ok(())
     }
 
@@ -357,9 +357,9 @@ impl Plugins {
 
     /// The container has ended; errors are only reported.
     pub(crate) async fn stop_container(&self, container: &Container) -> Result<(), PluginError> {
-        let Some((core, sandbox)) = self.audience_of(container) else { return Ok(()) };
-        let updates = self.nri.stop_container(pod(&core, &sandbox), known(container)).await?;
-        change_others(&core, updates).await;
+        let Some((ctx, sandbox)) = self.audience_of(container) else { return Ok(()) };
+        let updates = self.nri.stop_container(pod(&ctx, &sandbox), known(container)).await?;
+        change_others(&ctx, updates).await;
         Ok(())
     }
 
@@ -374,10 +374,10 @@ impl Plugins {
 }
 
 /// Carries out updates of other containers; returns those that failed.
-async fn change_others(core: &Arc<Core>, updates: Vec<ContainerUpdate>) -> Vec<ContainerUpdate> {
+async fn change_others(ctx: &Arc<Context>, updates: Vec<ContainerUpdate>) -> Vec<ContainerUpdate> {
     let mut failed = Vec::new();
     for update in updates {
-        if let Err(error) = change(core, &update).await {
+        if let Err(error) = change(ctx, &update).await {
             tracing::warn!(container = %update.container_id, error = chain(&error), "plugin's update not carried out");
             if !update.ignore_failure {
                 failed.push(update);
@@ -387,9 +387,9 @@ async fn change_others(core: &Arc<Core>, updates: Vec<ContainerUpdate>) -> Vec<C
     failed
 }
 
-async fn change(core: &Arc<Core>, update: &ContainerUpdate) -> Result<(), OpError> {
+async fn change(ctx: &Arc<Context>, update: &ContainerUpdate) -> Result<(), OpError> {
     let id = update.container_id.clone();
-    let found = core.registry.container(&id).ok_or(OpError::NotFound { what: "container", id })?;
+    let found = ctx.registry.container(&id).ok_or(OpError::NotFound { what: "container", id })?;
     let Some(wanted) = update.linux.as_ref().and_then(|linux| linux.resources.as_ref()) else {
         return Ok(());
     };
@@ -405,18 +405,18 @@ async fn change(core: &Arc<Core>, update: &ContainerUpdate) -> Result<(), OpErro
     found.set_spec(spec);
     if found.phase() == ContainerPhase::Running {
         let cgroup = found.cgroup();
-        core.blocking(move |_| container::apply(&cgroup, &changed)).await?;
+        ctx.blocking(move |_| container::apply(&cgroup, &changed)).await?;
     }
     Ok(())
 }
 
 /// Kills containers plugins want gone, behind the call that said so.
-fn evict(core: &Arc<Core>, evictions: Vec<ContainerEviction>) {
+fn evict(ctx: &Arc<Context>, evictions: Vec<ContainerEviction>) {
     for eviction in evictions {
-        let Some(found) = core.registry.container(&eviction.container_id) else { continue };
+        let Some(found) = ctx.registry.container(&eviction.container_id) else { continue };
         tracing::info!(container = %found.id(), reason = eviction.reason, "plugin evicts a container");
-        let taken = core.clone();
-        core.tasks.spawn(async move {
+        let taken = ctx.clone();
+        ctx.tasks.spawn(async move {
             if let Err(error) = container::stop(&taken, &found, 0).await {
                 tracing::warn!(container = %found.id(), error = chain(&error), "container not evicted");
             }
@@ -427,8 +427,8 @@ fn evict(core: &Arc<Core>, evictions: Vec<ContainerEviction>) {
 impl podwire_nri::Host for View {
     fn snapshot(&self) -> BoxFuture<'_, (Vec<api::PodSandbox>, Vec<api::Container>)> {
         Box::pin(async move {
-            let Some(core) = self.core() else { return Default::default() };
-            let sandboxes = core.registry.sandboxes();
+            let Some(ctx) = self.ctx() else { return Default::default() };
+            let sandboxes = ctx.registry.sandboxes();
             // A pod whose plugins have agreed counts from that moment, not only once it is ready.
             let ready = sandboxes.iter().filter(|sandbox| match sandbox.phase() {
                 SandboxPhase::Ready => true,
@@ -438,10 +438,10 @@ impl podwire_nri::Host for View {
                     !sandbox.state().detached && sandbox.plugins_told.load(Ordering::Relaxed)
                 }
             });
-            let containers = core.registry.containers();
+            let containers = ctx.registry.containers();
             let alive = containers.iter().filter(|container| container.phase() != ContainerPhase::Exited);
             (
-                ready.map(|sandbox| pod(&core, sandbox)).collect(),
+                ready.map(|sandbox| pod(&ctx, sandbox)).collect(),
                 alive.map(|container| known(container)).collect(),
             )
         })
@@ -449,8 +449,8 @@ impl podwire_nri::Host for View {
 
     fn update_containers(&self, updates: Vec<ContainerUpdate>) -> BoxFuture<'_, Vec<ContainerUpdate>> {
         Box::pin(async move {
-            match self.core() {
-                Some(core) => change_others(&core, updates).await,
+            match self.ctx() {
+                Some(ctx) => change_others(&ctx, updates).await,
                 None => updates,
             }
         })
@@ -458,8 +458,8 @@ impl podwire_nri::Host for View {
 
     fn evict(&self, eviction: ContainerEviction) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            if let Some(core) = self.core() {
-                evict(&core, vec![eviction]);
+            if let Some(ctx) = self.ctx() {
+                evict(&ctx, vec![eviction]);
             }
         })
     }

@@ -22,7 +22,7 @@ use crate::{
         self,
         spec::{Host, UserNamespace},
     },
-    core::Core,
+    context::Context,
     error::{OpError, Shared, chain},
     host,
     model::{Sandbox, SandboxKey},
@@ -33,16 +33,16 @@ use crate::{
 /// Runs a sandbox, or joins the run of the same one.
 ///
 /// Cancel safe: the run goes on when the caller leaves.
-pub(crate) async fn run(core: &Arc<Core>, request: cri::RunPodSandboxRequest) -> Option<Shared<SandboxId>> {
-    let (config, key) = match check(request.config, &core.host) {
+pub(crate) async fn run(ctx: &Arc<Context>, request: cri::RunPodSandboxRequest) -> Option<Shared<SandboxId>> {
+    let (config, key) = match check(request.config, &ctx.host) {
         Ok(checked) => checked,
         Err(error) => return Some(Err(Arc::new(error))),
     };
     let handler = request.runtime_handler;
-    core.runs
+    ctx.runs
         .run(key.clone(), || {
-            let core = core.clone();
-            async move { run_once(&core, key, config, handler).await.map_err(Arc::new) }
+            let ctx = ctx.clone();
+            async move { run_once(&ctx, key, config, handler).await.map_err(Arc::new) }
         })
         .await
 }
@@ -102,13 +102,13 @@ fn check_users(config: &cri::PodSandboxConfig, host: &Host) -> Result<(), OpErro
 }
 
 async fn run_once(
-    core: &Arc<Core>,
+    ctx: &Arc<Context>,
     key: SandboxKey,
     config: cri::PodSandboxConfig,
     handler: String,
 ) -> Result<SandboxId, OpError> {
-    core.handlers.check(&handler, &config)?;
-    if let Some(known) = core.registry.sandbox_by_key(&key) {
+    ctx.handlers.check(&handler, &config)?;
+    if let Some(known) = ctx.registry.sandbox_by_key(&key) {
         // A caller that gave up before the answer came asks again: it gets what it asked for.
         if known.phase() == SandboxPhase::Ready && known.config == config {
             return Ok(known.id.clone());
@@ -120,61 +120,61 @@ async fn run_once(
         });
     }
     let row = SandboxRow { id: host::fresh_id(), config: Some(config), handler, created_at: host::now() };
-    let sandbox = Arc::new(Sandbox::new(&row, SandboxStateRow::default(), core.sandbox_dir(&row.id)));
+    let sandbox = Arc::new(Sandbox::new(&row, SandboxStateRow::default(), ctx.sandbox_dir(&row.id)));
     // Before anything is made: a pod that waits for a plugin must not cost addresses and links each time it is tried.
-    let admitted = core.plugins.admit_pod_sandbox(&sandbox).await;
+    let admitted = ctx.plugins.admit_pod_sandbox(&sandbox).await;
     admitted.map_err(OpError::failed("run the sandbox's plugins"))?;
-    core.journal.append(Kind::Sandbox(row)).map_err(OpError::failed("write the journal"))?;
-    core.registry.add_sandbox(sandbox.clone());
-    match set_up(core, &sandbox).await {
+    ctx.journal.append(Kind::Sandbox(row)).map_err(OpError::failed("write the journal"))?;
+    ctx.registry.add_sandbox(sandbox.clone());
+    match set_up(ctx, &sandbox).await {
         Ok(()) => {
             for kind in [Happened::ContainerCreatedEvent, Happened::ContainerStartedEvent] {
-                core.events.emit(&core.registry, &sandbox, &sandbox.id, kind);
+                ctx.events.emit(&ctx.registry, &sandbox, &sandbox.id, kind);
             }
             Ok(sandbox.id.clone())
         }
         Err(error) => {
-            give_up(core, &sandbox).await;
+            give_up(ctx, &sandbox).await;
             Err(error)
         }
     }
 }
 
 /// Takes back a sandbox that could not be made; keeps it listed if that fails too.
-async fn give_up(core: &Arc<Core>, sandbox: &Arc<Sandbox>) {
-    let undone = match tear_down(core, sandbox).await {
+async fn give_up(ctx: &Arc<Context>, sandbox: &Arc<Sandbox>) {
+    let undone = match tear_down(ctx, sandbox).await {
         Ok(()) => {
-            tell_removed(core, sandbox).await;
-            forget(core, sandbox).await
+            tell_removed(ctx, sandbox).await;
+            forget(ctx, sandbox).await
         }
         Err(error) => Err(error),
     };
     if let Err(error) = undone {
         let error = chain(&error);
         tracing::warn!(sandbox = %sandbox.id, error, "half made sandbox not cleaned up; it stays listed");
-        sandbox.settle(&core.journal, |state| state.phase = SandboxPhase::NotReady as i32);
+        sandbox.settle(&ctx.journal, |state| state.phase = SandboxPhase::NotReady as i32);
     }
 }
 
 /// Namespaces, files, network, plugins; then the sandbox is ready.
-async fn set_up(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpError> {
+async fn set_up(ctx: &Arc<Context>, sandbox: &Arc<Sandbox>) -> Result<(), OpError> {
     let (ips, cni_result) = {
         let sandbox = sandbox.clone();
-        core.blocking(move |core| {
+        ctx.blocking(move |ctx| {
             make_namespaces(&sandbox)?;
-            attach(core, &sandbox)
+            attach(ctx, &sandbox)
         })
         .await?
     };
     // The plugins see the addresses, but nobody else sees a ready sandbox before they agreed.
-    sandbox.change(&core.journal, |state| {
+    sandbox.change(&ctx.journal, |state| {
         state.ips = ips;
         state.cni_result = cni_result;
-        state.plugins_told = core.plugins.present();
+        state.plugins_told = ctx.plugins.present();
     })?;
     sandbox.plugins_told.store(true, Ordering::Relaxed);
-    core.plugins.run_pod_sandbox(sandbox).await.map_err(OpError::failed("run the sandbox's plugins"))?;
-    sandbox.change(&core.journal, |state| state.phase = SandboxPhase::Ready as i32)
+    ctx.plugins.run_pod_sandbox(sandbox).await.map_err(OpError::failed("run the sandbox's plugins"))?;
+    sandbox.change(&ctx.journal, |state| state.phase = SandboxPhase::Ready as i32)
 }
 
 /// The name the pod's containers see.
@@ -230,15 +230,15 @@ fn make_namespaces(sandbox: &Sandbox) -> Result<(), OpError> {
 }
 
 /// Attaches the pod's network; gives its addresses and the plugins' result.
-fn attach(core: &Core, sandbox: &Sandbox) -> Result<(Vec<String>, String), OpError> {
-    let Some(attachment) = network::attachment(sandbox, &core.cgroup_parent(&sandbox.config)) else {
+fn attach(ctx: &Context, sandbox: &Sandbox) -> Result<(Vec<String>, String), OpError> {
+    let Some(attachment) = network::attachment(sandbox, &ctx.cgroup_parent(&sandbox.config)) else {
         return Ok((Vec::new(), String::new()));
     };
     let failed = |error: podwire_cni_lib::Error| {
         OpError::failed(format!("failed to setup network for sandbox {:?}", sandbox.id))(error)
     };
-    let conflist = core.networks.current().map_err(failed)?;
-    let result = core.networks.ensure_in(&conflist, &attachment).map_err(failed)?;
+    let conflist = ctx.networks.current().map_err(failed)?;
+    let result = ctx.networks.ensure_in(&conflist, &attachment).map_err(failed)?;
     let ips = result.ips.iter().map(|net| net.addr().to_string()).collect();
     Ok((ips, result.raw.to_string()))
 }
@@ -246,56 +246,56 @@ fn attach(core: &Core, sandbox: &Sandbox) -> Result<(Vec<String>, String), OpErr
 /// Stops a sandbox; an unknown one is stopped already. Joins a stop under way.
 ///
 /// Cancel safe: the stop goes on when the caller leaves.
-pub(crate) async fn stop(core: &Arc<Core>, id: &str) -> Option<Shared<()>> {
-    let Some(sandbox) = core.registry.sandbox(id) else { return Some(Ok(())) };
-    core.stops
+pub(crate) async fn stop(ctx: &Arc<Context>, id: &str) -> Option<Shared<()>> {
+    let Some(sandbox) = ctx.registry.sandbox(id) else { return Some(Ok(())) };
+    ctx.stops
         .run(sandbox.id.clone(), || {
-            let core = core.clone();
-            async move { stop_once(&core, &sandbox).await.map_err(Arc::new) }
+            let ctx = ctx.clone();
+            async move { stop_once(&ctx, &sandbox).await.map_err(Arc::new) }
         })
         .await
 }
 
-async fn stop_once(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpError> {
+async fn stop_once(ctx: &Arc<Context>, sandbox: &Arc<Sandbox>) -> Result<(), OpError> {
     let _turn = sandbox.turn.take().await;
     if sandbox.phase() == SandboxPhase::Creating {
         return Err(OpError::Precondition { why: format!("sandbox {} is still being made", sandbox.id) });
     }
     // From here on no container can be created in it. A full disk is no reason not to stop.
-    sandbox.settle(&core.journal, |state| state.phase = SandboxPhase::NotReady as i32);
-    let stops = core.registry.containers_of(&sandbox.id).into_iter().map(|container| {
-        let core = core.clone();
-        async move { container::stop(&core, &container, 0).await }
+    sandbox.settle(&ctx.journal, |state| state.phase = SandboxPhase::NotReady as i32);
+    let stops = ctx.registry.containers_of(&sandbox.id).into_iter().map(|container| {
+        let ctx = ctx.clone();
+        async move { container::stop(&ctx, &container, 0).await }
     });
     for stopped in futures::future::join_all(stops).await {
         stopped?;
     }
-    tear_down(core, sandbox).await
+    tear_down(ctx, sandbox).await
 }
 
 /// Plugins, network, process 1 of a shared PID namespace, namespaces: everything a stopped pod must not hold.
-pub(crate) async fn tear_down(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpError> {
+pub(crate) async fn tear_down(ctx: &Arc<Context>, sandbox: &Arc<Sandbox>) -> Result<(), OpError> {
     if sandbox.state().detached {
         return Ok(());
     }
     if sandbox.plugins_told.load(Ordering::Relaxed)
-        && let Err(error) = core.plugins.stop_pod_sandbox(sandbox).await
+        && let Err(error) = ctx.plugins.stop_pod_sandbox(sandbox).await
     {
         tracing::warn!(sandbox = %sandbox.id, error, "plugin failed at the sandbox's stop");
     }
     let taken = sandbox.clone();
-    core.blocking(move |core| {
+    ctx.blocking(move |ctx| {
         let sandbox = taken;
         if sandbox.state().reaper_pid != 0 {
-            core.supervision
+            ctx.supervision
                 .supervisor()
                 .delete(&sandbox.id)
                 .map_err(OpError::failed("end the pod's process 1"))?;
         }
         net_devices::give_back(&sandbox);
-        if let Some(attachment) = network::attachment(&sandbox, &core.cgroup_parent(&sandbox.config)) {
+        if let Some(attachment) = network::attachment(&sandbox, &ctx.cgroup_parent(&sandbox.config)) {
             // The namespace goes right after and takes eth0 with it.
-            core.networks.detach_dying(&attachment).map_err(OpError::failed(format!(
+            ctx.networks.detach_dying(&attachment).map_err(OpError::failed(format!(
                 "failed to destroy network for sandbox {:?}",
                 sandbox.id
             )))?;
@@ -303,7 +303,7 @@ pub(crate) async fn tear_down(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Resul
         pod_files::release(&sandbox.dir).map_err(OpError::failed("release the pod's namespaces"))
     })
     .await?;
-    sandbox.settle(&core.journal, |state| {
+    sandbox.settle(&ctx.journal, |state| {
         state.detached = true;
         state.reaper_pid = 0;
         state.net_devices.clear();
@@ -314,71 +314,71 @@ pub(crate) async fn tear_down(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Resul
 /// Removes a sandbox and its containers; an unknown one is removed already. Joins a removal under way.
 ///
 /// Cancel safe: the removal goes on when the caller leaves.
-pub(crate) async fn remove(core: &Arc<Core>, id: &str) -> Option<Shared<()>> {
-    let Some(sandbox) = core.registry.sandbox(id) else { return Some(Ok(())) };
-    if let Some(Err(error)) = stop(core, &sandbox.id).await {
+pub(crate) async fn remove(ctx: &Arc<Context>, id: &str) -> Option<Shared<()>> {
+    let Some(sandbox) = ctx.registry.sandbox(id) else { return Some(Ok(())) };
+    if let Some(Err(error)) = stop(ctx, &sandbox.id).await {
         return Some(Err(error));
     }
-    core.removes
+    ctx.removes
         .run(sandbox.id.clone(), || {
-            let core = core.clone();
-            async move { remove_once(&core, &sandbox).await.map_err(Arc::new) }
+            let ctx = ctx.clone();
+            async move { remove_once(&ctx, &sandbox).await.map_err(Arc::new) }
         })
         .await
 }
 
-async fn remove_once(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpError> {
+async fn remove_once(ctx: &Arc<Context>, sandbox: &Arc<Sandbox>) -> Result<(), OpError> {
     let _turn = sandbox.turn.take().await;
-    if core.registry.sandbox(&sandbox.id).is_none() {
+    if ctx.registry.sandbox(&sandbox.id).is_none() {
         return Ok(());
     }
-    let removes = core.registry.containers_of(&sandbox.id).into_iter().map(|container| {
-        let core = core.clone();
-        async move { container::remove_once(&core, &container).await }
+    let removes = ctx.registry.containers_of(&sandbox.id).into_iter().map(|container| {
+        let ctx = ctx.clone();
+        async move { container::remove_once(&ctx, &container).await }
     });
     for removed in futures::future::join_all(removes).await {
         removed?;
     }
-    tell_removed(core, sandbox).await;
-    core.events.emit(&core.registry, sandbox, &sandbox.id, Happened::ContainerDeletedEvent);
-    forget(core, sandbox).await
+    tell_removed(ctx, sandbox).await;
+    ctx.events.emit(&ctx.registry, sandbox, &sandbox.id, Happened::ContainerDeletedEvent);
+    forget(ctx, sandbox).await
 }
 
 /// Tells the plugins once that the sandbox goes.
-pub(crate) async fn tell_removed(core: &Arc<Core>, sandbox: &Arc<Sandbox>) {
+pub(crate) async fn tell_removed(ctx: &Arc<Context>, sandbox: &Arc<Sandbox>) {
     if sandbox.plugins_told.swap(false, Ordering::Relaxed)
-        && let Err(error) = core.plugins.remove_pod_sandbox(sandbox).await
+        && let Err(error) = ctx.plugins.remove_pod_sandbox(sandbox).await
     {
         tracing::warn!(sandbox = %sandbox.id, error, "plugin failed at the sandbox's removal");
     }
 }
 
 /// The files, then the journal row, then the table entry.
-pub(crate) async fn forget(core: &Arc<Core>, sandbox: &Arc<Sandbox>) -> Result<(), OpError> {
+pub(crate) async fn forget(ctx: &Arc<Context>, sandbox: &Arc<Sandbox>) -> Result<(), OpError> {
     let taken = sandbox.clone();
-    core.blocking(move |core| {
+    ctx.blocking(move |ctx| {
         pod_files::remove(&taken.dir).map_err(OpError::failed("remove the pod's files"))?;
-        core.journal.forget(Kind::SandboxGone(taken.id.to_string()));
+        ctx.journal.forget(Kind::SandboxGone(taken.id.to_string()));
         Ok(())
     })
     .await?;
-    core.registry.drop_sandbox(&sandbox.id);
+    ctx.registry.drop_sandbox(&sandbox.id);
     Ok(())
 }
 
 /// Records what the kubelet made of the pod's resources and tells the plugins.
 pub(crate) async fn update(
-    core: &Arc<Core>,
+    ctx: &Arc<Context>,
     request: cri::UpdatePodSandboxResourcesRequest,
 ) -> Result<(), OpError> {
     let id = request.pod_sandbox_id;
-    let sandbox = core.registry.sandbox(&id).ok_or(OpError::NotFound { what: "sandbox", id })?;
+    let sandbox = ctx.registry.sandbox(&id).ok_or(OpError::NotFound { what: "sandbox", id })?;
     let _turn = sandbox.turn.take().await;
-    sandbox.change(&core.journal, |state| {
+    sandbox.change(&ctx.journal, |state| {
         state.overhead = request.overhead;
         state.resources = request.resources;
     })?;
-    if let Err(error) = core.plugins.update_pod_sandbox(&sandbox).await {
+    if let Err(error) = ctx.plugins.update_pod_sandbox(&sandbox).await {
         tracing::warn!(sandbox = %sandbox.id, error, "plugin failed at the sandbox's update");
     }
     Ok(())

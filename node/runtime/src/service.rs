@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status};
 
 use crate::{
     container::{self, creation, exec},
-    core::{Core, joined},
+    context::{Context, joined},
     error::OpError,
     host,
     model::{Container, Sandbox},
@@ -36,17 +36,17 @@ const API_VERSION: &str = "v1";
 /// The service; clones share everything.
 #[derive(Clone)]
 pub(crate) struct Service {
-    pub(crate) core: Arc<Core>,
+    pub(crate) ctx: Arc<Context>,
     pub(crate) streams: StreamServer,
 }
 
 impl Service {
     fn sandbox(&self, id: &str) -> Result<Arc<Sandbox>, OpError> {
-        self.core.registry.sandbox(id).ok_or_else(|| OpError::NotFound { what: "sandbox", id: id.to_owned() })
+        self.ctx.registry.sandbox(id).ok_or_else(|| OpError::NotFound { what: "sandbox", id: id.to_owned() })
     }
 
     fn container(&self, id: &str) -> Result<Arc<Container>, OpError> {
-        self.core
+        self.ctx
             .registry
             .container(id)
             .ok_or_else(|| OpError::NotFound { what: "container", id: id.to_owned() })
@@ -58,7 +58,7 @@ impl Service {
         T: Send + 'static,
         F: Future<Output = Result<T, OpError>> + Send + 'static,
     {
-        match self.core.tasks.spawn(operation).await {
+        match self.ctx.tasks.spawn(operation).await {
             Ok(done) => Ok(done?),
             Err(_) => Err(Status::internal("the operation panicked")),
         }
@@ -85,8 +85,8 @@ impl RuntimeService for Service {
     async fn version(&self, _: Request<cri::VersionRequest>) -> Reply<cri::VersionResponse> {
         Ok(Response::new(cri::VersionResponse {
             version: "0.1.0".to_owned(),
-            runtime_name: self.core.settings.runtime_name.clone(),
-            runtime_version: self.core.settings.runtime_version.clone(),
+            runtime_name: self.ctx.settings.runtime_name.clone(),
+            runtime_version: self.ctx.settings.runtime_version.clone(),
             runtime_api_version: API_VERSION.to_owned(),
         }))
     }
@@ -95,7 +95,7 @@ impl RuntimeService for Service {
         &self,
         request: Request<cri::RunPodSandboxRequest>,
     ) -> Reply<cri::RunPodSandboxResponse> {
-        let pod_sandbox_id = joined(sandbox::run(&self.core, request.into_inner()).await)?.into_string();
+        let pod_sandbox_id = joined(sandbox::run(&self.ctx, request.into_inner()).await)?.into_string();
         Ok(Response::new(cri::RunPodSandboxResponse { pod_sandbox_id }))
     }
 
@@ -103,7 +103,7 @@ impl RuntimeService for Service {
         &self,
         request: Request<cri::StopPodSandboxRequest>,
     ) -> Reply<cri::StopPodSandboxResponse> {
-        joined(sandbox::stop(&self.core, &request.into_inner().pod_sandbox_id).await)?;
+        joined(sandbox::stop(&self.ctx, &request.into_inner().pod_sandbox_id).await)?;
         Ok(Response::new(cri::StopPodSandboxResponse {}))
     }
 
@@ -111,7 +111,7 @@ impl RuntimeService for Service {
         &self,
         request: Request<cri::RemovePodSandboxRequest>,
     ) -> Reply<cri::RemovePodSandboxResponse> {
-        joined(sandbox::remove(&self.core, &request.into_inner().pod_sandbox_id).await)?;
+        joined(sandbox::remove(&self.ctx, &request.into_inner().pod_sandbox_id).await)?;
         Ok(Response::new(cri::RemovePodSandboxResponse {}))
     }
 
@@ -121,9 +121,9 @@ impl RuntimeService for Service {
     ) -> Reply<cri::PodSandboxStatusResponse> {
         let request = request.into_inner();
         let sandbox = self.sandbox(&request.pod_sandbox_id)?;
-        let containers = self.core.registry.containers_of(&sandbox.id);
+        let containers = self.ctx.registry.containers_of(&sandbox.id);
         let info = if request.verbose {
-            crate::service::info::sandbox(&self.core, &sandbox)
+            crate::service::info::sandbox(&self.ctx, &sandbox)
         } else {
             Default::default()
         };
@@ -143,7 +143,7 @@ impl RuntimeService for Service {
         request: Request<cri::ListPodSandboxRequest>,
     ) -> Reply<cri::ListPodSandboxResponse> {
         let filter = request.into_inner().filter;
-        let all = self.core.registry.sandboxes();
+        let all = self.ctx.registry.sandboxes();
         let fitting = all.iter().filter(|sandbox| view::sandbox_fits(filter.as_ref(), sandbox));
         let items = fitting.map(|sandbox| view::sandbox_item(sandbox)).collect();
         Ok(Response::new(cri::ListPodSandboxResponse { items }))
@@ -161,7 +161,7 @@ impl RuntimeService for Service {
         &self,
         request: Request<cri::CreateContainerRequest>,
     ) -> Reply<cri::CreateContainerResponse> {
-        let container_id = joined(creation::create(&self.core, request.into_inner()).await)?.into_string();
+        let container_id = joined(creation::create(&self.ctx, request.into_inner()).await)?.into_string();
         Ok(Response::new(cri::CreateContainerResponse { container_id }))
     }
 
@@ -170,8 +170,8 @@ impl RuntimeService for Service {
         request: Request<cri::StartContainerRequest>,
     ) -> Reply<cri::StartContainerResponse> {
         let container = self.container(&request.into_inner().container_id)?;
-        let core = self.core.clone();
-        self.detached(async move { container::start(&core, &container).await }).await?;
+        let ctx = self.ctx.clone();
+        self.detached(async move { container::start(&ctx, &container).await }).await?;
         Ok(Response::new(cri::StartContainerResponse {}))
     }
 
@@ -180,9 +180,9 @@ impl RuntimeService for Service {
         request: Request<cri::StopContainerRequest>,
     ) -> Reply<cri::StopContainerResponse> {
         let request = request.into_inner();
-        if let Some(container) = self.core.registry.container(&request.container_id) {
-            let core = self.core.clone();
-            self.detached(async move { container::stop(&core, &container, request.timeout).await }).await?;
+        if let Some(container) = self.ctx.registry.container(&request.container_id) {
+            let ctx = self.ctx.clone();
+            self.detached(async move { container::stop(&ctx, &container, request.timeout).await }).await?;
         }
         Ok(Response::new(cri::StopContainerResponse {}))
     }
@@ -191,11 +191,11 @@ impl RuntimeService for Service {
         &self,
         request: Request<cri::RemoveContainerRequest>,
     ) -> Reply<cri::RemoveContainerResponse> {
-        if let Some(container) = self.core.registry.container(&request.into_inner().container_id) {
-            let core = self.core.clone();
-            let done = core.container_removes.run(container.id().to_owned(), || {
-                let core = core.clone();
-                async move { container::remove_once(&core, &container).await.map_err(Arc::new) }
+        if let Some(container) = self.ctx.registry.container(&request.into_inner().container_id) {
+            let ctx = self.ctx.clone();
+            let done = ctx.container_removes.run(container.id().to_owned(), || {
+                let ctx = ctx.clone();
+                async move { container::remove_once(&ctx, &container).await.map_err(Arc::new) }
             });
             joined(done.await)?;
         }
@@ -207,7 +207,7 @@ impl RuntimeService for Service {
         request: Request<cri::ListContainersRequest>,
     ) -> Reply<cri::ListContainersResponse> {
         let filter = request.into_inner().filter;
-        let all = self.core.registry.containers();
+        let all = self.ctx.registry.containers();
         let fitting = all.iter().filter(|container| view::container_fits(filter.as_ref(), container));
         let containers = fitting.map(|container| view::container_item(container)).collect();
         Ok(Response::new(cri::ListContainersResponse { containers }))
@@ -241,8 +241,8 @@ impl RuntimeService for Service {
     ) -> Reply<cri::UpdateContainerResourcesResponse> {
         let request = request.into_inner();
         let container = self.container(&request.container_id)?;
-        let (core, requested) = (self.core.clone(), request.linux.unwrap_or_default());
-        self.detached(async move { container::update(&core, &container, &requested).await }).await?;
+        let (ctx, requested) = (self.ctx.clone(), request.linux.unwrap_or_default());
+        self.detached(async move { container::update(&ctx, &container, &requested).await }).await?;
         Ok(Response::new(cri::UpdateContainerResourcesResponse {}))
     }
 
@@ -257,9 +257,9 @@ impl RuntimeService for Service {
             }
             .into());
         }
-        self.core
-            .blocking(move |core| {
-                core.supervision
+        self.ctx
+            .blocking(move |ctx| {
+                ctx.supervision
                     .supervisor()
                     .reopen_log(container.id())
                     .map_err(OpError::failed("reopen the container's log"))
@@ -269,7 +269,7 @@ impl RuntimeService for Service {
     }
 
     async fn exec_sync(&self, request: Request<cri::ExecSyncRequest>) -> Reply<cri::ExecSyncResponse> {
-        Ok(Response::new(exec::sync(&self.core, request.into_inner()).await?))
+        Ok(Response::new(exec::sync(&self.ctx, request.into_inner()).await?))
     }
 
     async fn exec(&self, request: Request<cri::ExecRequest>) -> Reply<cri::ExecResponse> {
@@ -329,7 +329,7 @@ impl RuntimeService for Service {
         request: Request<cri::ContainerStatsRequest>,
     ) -> Reply<cri::ContainerStatsResponse> {
         let container = self.container(&request.into_inner().container_id)?;
-        let stats = self.core.blocking(move |core| Ok(stats::container(core, &container))).await?;
+        let stats = self.ctx.blocking(move |ctx| Ok(stats::container(&ctx.images, &container))).await?;
         Ok(Response::new(cri::ContainerStatsResponse { stats: Some(stats) }))
     }
 
@@ -345,12 +345,12 @@ impl RuntimeService for Service {
             label_selector: filter.label_selector,
         };
         let stats = self
-            .core
-            .blocking(move |core| {
-                let all = core.registry.containers();
+            .ctx
+            .blocking(move |ctx| {
+                let all = ctx.registry.containers();
                 let fitting = all.iter().filter(|known| known.phase() == ContainerPhase::Running);
                 let fitting = fitting.filter(|known| view::container_fits(Some(&filter), known));
-                Ok(fitting.map(|known| stats::container(core, known)).collect())
+                Ok(fitting.map(|known| stats::container(&ctx.images, known)).collect())
             })
             .await?;
         Ok(Response::new(cri::ListContainerStatsResponse { stats }))
@@ -369,7 +369,7 @@ impl RuntimeService for Service {
         request: Request<cri::PodSandboxStatsRequest>,
     ) -> Reply<cri::PodSandboxStatsResponse> {
         let sandbox = self.sandbox(&request.into_inner().pod_sandbox_id)?;
-        let stats = self.core.blocking(move |core| Ok(stats::sandbox(core, &sandbox))).await?;
+        let stats = self.ctx.blocking(move |ctx| Ok(stats::sandbox(ctx, &sandbox))).await?;
         Ok(Response::new(cri::PodSandboxStatsResponse { stats: Some(stats) }))
     }
 
@@ -381,11 +381,11 @@ impl RuntimeService for Service {
         let state = Some(cri::PodSandboxStateValue { state: cri::PodSandboxState::SandboxReady as i32 });
         let filter = cri::PodSandboxFilter { id: filter.id, state, label_selector: filter.label_selector };
         let stats = self
-            .core
-            .blocking(move |core| {
-                let all = core.registry.sandboxes();
+            .ctx
+            .blocking(move |ctx| {
+                let all = ctx.registry.sandboxes();
                 let fitting = all.iter().filter(|known| view::sandbox_fits(Some(&filter), known));
-                Ok(fitting.map(|known| stats::sandbox(core, known)).collect())
+                Ok(fitting.map(|known| stats::sandbox(ctx, known)).collect())
             })
             .await?;
         Ok(Response::new(cri::ListPodSandboxStatsResponse { stats }))
@@ -409,9 +409,7 @@ impl RuntimeService for Service {
 
     async fn status(&self, request: Request<cri::StatusRequest>) -> Reply<cri::StatusResponse> {
         let verbose = request.into_inner().verbose;
-        Ok(Response::new(
-            self.core.blocking(move |core| Ok(crate::service::info::status(core, verbose))).await?,
-        ))
+        Ok(Response::new(self.ctx.blocking(move |ctx| Ok(crate::service::info::status(ctx, verbose))).await?))
     }
 
     async fn checkpoint_container(
@@ -426,7 +424,7 @@ impl RuntimeService for Service {
         &self,
         _: Request<cri::GetEventsRequest>,
     ) -> Reply<Self::GetContainerEventsStream> {
-        let events = futures::stream::unfold(Some(self.core.events.subscribe()), |listener| async move {
+        let events = futures::stream::unfold(Some(self.ctx.events.subscribe()), |listener| async move {
             let mut listener = listener?;
             match listener.recv().await {
                 Ok(event) => Some((Ok(event), Some(listener))),
@@ -451,7 +449,7 @@ impl RuntimeService for Service {
         &self,
         _: Request<cri::ListPodSandboxMetricsRequest>,
     ) -> Reply<cri::ListPodSandboxMetricsResponse> {
-        let pod_metrics = self.core.blocking(|core| Ok(metrics::all(core))).await?;
+        let pod_metrics = self.ctx.blocking(|ctx| Ok(metrics::all(ctx))).await?;
         Ok(Response::new(cri::ListPodSandboxMetricsResponse { pod_metrics }))
     }
 
@@ -478,8 +476,8 @@ impl RuntimeService for Service {
         &self,
         request: Request<cri::UpdatePodSandboxResourcesRequest>,
     ) -> Reply<cri::UpdatePodSandboxResourcesResponse> {
-        let core = self.core.clone();
-        self.detached(async move { sandbox::update(&core, request.into_inner()).await }).await?;
+        let ctx = self.ctx.clone();
+        self.detached(async move { sandbox::update(&ctx, request.into_inner()).await }).await?;
         Ok(Response::new(cri::UpdatePodSandboxResourcesResponse {}))
     }
 }

@@ -12,7 +12,6 @@ const BANNED: &[&str] = &["common", "core", "helpers", "manager", "misc", "mod",
 const CALLED_SO: &[(&str, &str)] = &[
     ("base/api/src/validate/core.rs", "the API group of that name"),
     ("control/apiserver/src/core.rs", "goes when the server's parts are passed instead (issue 14)"),
-    ("node/runtime/src/core.rs", "goes when the runtime's parts are passed instead (issue 14)"),
 ];
 
 /// Lines before the tests at which a file is split.

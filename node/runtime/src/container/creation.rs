@@ -17,7 +17,7 @@ use crate::{
         layered, signal,
         spec::{self, Identity, ImageDefaults, Input, Namespaces, PidNamespace, mounts},
     },
-    core::Core,
+    context::Context,
     error::{OpError, Shared, chain},
     host,
     model::{Container, Sandbox},
@@ -31,25 +31,25 @@ use crate::{
 ///
 /// Cancel safe: the creation goes on when the caller leaves.
 pub(crate) async fn create(
-    core: &Arc<Core>,
+    ctx: &Arc<Context>,
     request: cri::CreateContainerRequest,
 ) -> Option<Shared<ContainerId>> {
-    let (sandbox, config) = match check(core, &request) {
+    let (sandbox, config) = match check(ctx, &request) {
         Ok(checked) => checked,
         Err(error) => return Some(Err(Arc::new(error))),
     };
     let metadata = config.metadata.clone().unwrap_or_default();
     let key = (sandbox.id.clone(), metadata.name, metadata.attempt);
-    core.creates
+    ctx.creates
         .run(key, || {
-            let core = core.clone();
-            async move { create_once(&core, &sandbox, config).await.map_err(Arc::new) }
+            let ctx = ctx.clone();
+            async move { create_once(&ctx, &sandbox, config).await.map_err(Arc::new) }
         })
         .await
 }
 
 fn check(
-    core: &Core,
+    ctx: &Context,
     request: &cri::CreateContainerRequest,
 ) -> Result<(Arc<Sandbox>, cri::ContainerConfig), OpError> {
     let config = request.config.clone().ok_or_else(|| OpError::invalid("container config is required"))?;
@@ -58,7 +58,7 @@ fn check(
     }
     let id = &request.pod_sandbox_id;
     let sandbox =
-        core.registry.sandbox(id).ok_or_else(|| OpError::NotFound { what: "sandbox", id: id.clone() })?;
+        ctx.registry.sandbox(id).ok_or_else(|| OpError::NotFound { what: "sandbox", id: id.clone() })?;
     must_be_ready(&sandbox)?;
     Ok((sandbox, config))
 }
@@ -87,13 +87,13 @@ struct Found {
 }
 
 async fn create_once(
-    core: &Arc<Core>,
+    ctx: &Arc<Context>,
     sandbox: &Arc<Sandbox>,
     config: cri::ContainerConfig,
 ) -> Result<ContainerId, OpError> {
     let metadata = config.metadata.clone().unwrap_or_default();
     let known =
-        core.registry.containers_of(&sandbox.id).into_iter().find(|known| known.metadata() == metadata);
+        ctx.registry.containers_of(&sandbox.id).into_iter().find(|known| known.metadata() == metadata);
     if let Some(known) = known {
         if known.phase() == ContainerPhase::Created && known.config == config {
             return Ok(known.id().to_owned());
@@ -102,11 +102,11 @@ async fn create_once(
         return Err(OpError::AlreadyExists { what: "container", name, id: known.id().to_string() });
     }
     let id = host::fresh_id();
-    let made = create_named(core, sandbox, &id, config).await;
+    let made = create_named(ctx, sandbox, &id, config).await;
     let container = match made {
         Ok(container) => container,
         Err(error) => {
-            if let Err(left) = core.blocking(move |core| take_back(core, &id)).await {
+            if let Err(left) = ctx.blocking(move |ctx| take_back(ctx, &id)).await {
                 tracing::warn!(
                     error = chain(&left),
                     "half made container not cleaned up; the next start does"
@@ -117,11 +117,11 @@ async fn create_once(
     };
     // A stop that came meanwhile did not see this container: it must not stay.
     if let Err(error) = must_be_ready(sandbox) {
-        crate::container::remove_once(core, &container).await?;
+        crate::container::remove_once(ctx, &container).await?;
         return Err(error);
     }
-    core.events.emit(&core.registry, sandbox, container.id(), Happened::ContainerCreatedEvent);
-    if let Err(error) = core.plugins.post_create_container(&container).await {
+    ctx.events.emit(&ctx.registry, sandbox, container.id(), Happened::ContainerCreatedEvent);
+    if let Err(error) = ctx.plugins.post_create_container(&container).await {
         tracing::warn!(container = %container.id(), error, "plugin failed after the container's creation");
     }
     Ok(container.id().to_owned())
@@ -129,31 +129,31 @@ async fn create_once(
 
 /// Everything up to the container's row; what is left after a failure is the caller's to take back.
 async fn create_named(
-    core: &Arc<Core>,
+    ctx: &Arc<Context>,
     sandbox: &Arc<Sandbox>,
     id: &str,
     config: cri::ContainerConfig,
 ) -> Result<Arc<Container>, OpError> {
     let (pod, requested, name) = (sandbox.clone(), config.clone(), id.to_owned());
-    let found = core.blocking(move |core| look_up(core, &pod, &name, &requested)).await?;
-    let mut spec = plan(core, sandbox, id, &config, &found)?;
+    let found = ctx.blocking(move |ctx| look_up(ctx, &pod, &name, &requested)).await?;
+    let mut spec = plan(ctx, sandbox, id, &config, &found)?;
     let devices: Vec<String> = config.cdi_devices.iter().map(|device| device.name.clone()).collect();
-    cdi::inject(&mut spec, &core.settings.cdi_dirs, &devices)
+    cdi::inject(&mut spec, &ctx.settings.cdi_dirs, &devices)
         .map_err(OpError::failed("inject CDI devices"))?;
     let asked = NewContainer { sandbox, id, config: &config, image: &found.image };
-    let agreed = core.plugins.create_container(asked, &mut spec).await;
+    let agreed = ctx.plugins.create_container(asked, &mut spec).await;
     // Plugins that were asked hear of the end of what never began.
-    let undo = core.plugins.present().then(|| (config.clone(), found.image.clone(), spec.clone()));
+    let undo = ctx.plugins.present().then(|| (config.clone(), found.image.clone(), spec.clone()));
     let made = match agreed {
         Ok(()) => {
             let (pod, name) = (sandbox.clone(), id.to_owned());
-            core.blocking(move |core| make(core, &pod, name, config, found, spec)).await
+            ctx.blocking(move |ctx| make(ctx, &pod, name, config, found, spec)).await
         }
         Err(refused) => Err(OpError::failed("create the container's plugins")(refused)),
     };
     if let (Err(_), Some((config, image, spec))) = (&made, &undo)
         && let Err(error) =
-            core.plugins.undo_create_container(NewContainer { sandbox, id, config, image }, spec).await
+            ctx.plugins.undo_create_container(NewContainer { sandbox, id, config, image }, spec).await
     {
         tracing::warn!(container = id, error, "plugin failed at the end of a container that was not made");
     }
@@ -161,10 +161,10 @@ async fn create_named(
 }
 
 /// Removes what a failed creation left: mounts, folders, holders of images. Blocks.
-fn take_back(core: &Core, id: &str) -> Result<(), OpError> {
+fn take_back(ctx: &Context, id: &str) -> Result<(), OpError> {
     let holders: Vec<String> =
-        core.images.snapshots().into_iter().filter(|name| holder_of(name) == id).collect();
-    crate::container::image_volume::undo(core, id, &holders)
+        ctx.images.snapshots().into_iter().filter(|name| holder_of(name) == id).collect();
+    crate::container::image_volume::undo(ctx, id, &holders)
 }
 
 /// The container a snapshot belongs to: its own, or the one whose volume shows the image.
@@ -173,13 +173,13 @@ pub(crate) fn holder_of(snapshot: &str) -> &str {
 }
 
 fn look_up(
-    core: &Core,
+    ctx: &Context,
     sandbox: &Sandbox,
     id: &str,
     config: &cri::ContainerConfig,
 ) -> Result<Found, OpError> {
     let reference = config.image.as_ref().map(|image| image.image.clone()).unwrap_or_default();
-    let image = core
+    let image = ctx
         .images
         .find(&reference)
         .ok_or_else(|| OpError::NotFound { what: "image", id: reference.clone() })?;
@@ -190,7 +190,7 @@ fn look_up(
     let identity =
         spec::user::resolve(&security, &image_user(&image), &read("/etc/passwd")?, &read("/etc/group")?)
             .map_err(OpError::failed("find the container's user"))?;
-    let mut volumes = Volumes::new(core, id);
+    let mut volumes = Volumes::new(ctx, id);
     let mut mounts = Vec::with_capacity(config.mounts.len());
     for requested in &config.mounts {
         mounts.push(mount_source(&mut volumes, requested)?);
@@ -210,8 +210,8 @@ fn look_up(
         list
     };
     let (seccomp, default_seccomp) = seccomp(&security)?;
-    let apparmor = core.apparmor.profile(&security)?;
-    let namespaces = namespaces(core, sandbox, config)?;
+    let apparmor = ctx.apparmor.profile(&security)?;
+    let namespaces = namespaces(ctx, sandbox, config)?;
     Ok(Found {
         image,
         identity,
@@ -273,7 +273,11 @@ fn seccomp(security: &cri::LinuxContainerSecurityContext) -> Result<(Option<Linu
 }
 
 /// The pod's namespaces with the PID namespace this container asks for. May start the pod's process 1.
-fn namespaces(core: &Core, sandbox: &Sandbox, config: &cri::ContainerConfig) -> Result<Namespaces, OpError> {
+fn namespaces(
+    ctx: &Context,
+    sandbox: &Sandbox,
+    config: &cri::ContainerConfig,
+) -> Result<Namespaces, OpError> {
     let mut all = sandbox.namespaces();
     let pod = sandbox.namespace_options();
     let own = config
@@ -285,16 +289,16 @@ fn namespaces(core: &Core, sandbox: &Sandbox, config: &cri::ContainerConfig) -> 
     all.pid = match NamespaceMode::try_from(own.pid) {
         Ok(NamespaceMode::Container) => PidNamespace::Own,
         Ok(NamespaceMode::Node) => PidNamespace::Node,
-        Ok(NamespaceMode::Target) => PidNamespace::Join(target(core, sandbox, &own.target_id)?),
+        Ok(NamespaceMode::Target) => PidNamespace::Join(target(ctx, sandbox, &own.target_id)?),
         _ if pod.pid == NamespaceMode::Node as i32 => PidNamespace::Node,
-        _ => PidNamespace::Join(crate::sandbox::reaper::namespace(core, sandbox)?),
+        _ => PidNamespace::Join(crate::sandbox::reaper::namespace(ctx, sandbox)?),
     };
     Ok(all)
 }
 
 /// The PID namespace of a running container of the same pod.
-fn target(core: &Core, sandbox: &Sandbox, id: &str) -> Result<PathBuf, OpError> {
-    let found = core.registry.container(id).filter(|known| known.sandbox == sandbox.id);
+fn target(ctx: &Context, sandbox: &Sandbox, id: &str) -> Result<PathBuf, OpError> {
+    let found = ctx.registry.container(id).filter(|known| known.sandbox == sandbox.id);
     let known = found.ok_or_else(|| OpError::NotFound { what: "target container", id: id.to_owned() })?;
     let state = known.state();
     if state.phase() != ContainerPhase::Running {
@@ -304,7 +308,7 @@ fn target(core: &Core, sandbox: &Sandbox, id: &str) -> Result<PathBuf, OpError> 
 }
 
 fn plan(
-    core: &Core,
+    ctx: &Context,
     sandbox: &Sandbox,
     id: &str,
     config: &cri::ContainerConfig,
@@ -317,7 +321,7 @@ fn plan(
         env: settings.env().clone().unwrap_or_default(),
         working_dir: settings.working_dir().clone().unwrap_or_default(),
     };
-    let cgroup = format!("{}/{id}", core.cgroup_parent(&sandbox.config));
+    let cgroup = format!("{}/{id}", ctx.cgroup_parent(&sandbox.config));
     let image_name = config.image.as_ref().map(|image| image.image.as_str()).unwrap_or_default();
     let input = Input {
         sandbox_id: &sandbox.id,
@@ -334,14 +338,14 @@ fn plan(
         seccomp: found.seccomp.clone(),
         apparmor: found.apparmor.as_deref(),
         cgroup: &cgroup,
-        host: &core.host,
+        host: &ctx.host,
     };
     spec::build(&input).map_err(|error| OpError::invalid(chain(&error)))
 }
 
 /// Snapshot, journal row, table entry. Blocks.
 fn make(
-    core: &Core,
+    ctx: &Context,
     sandbox: &Sandbox,
     id: String,
     config: cri::ContainerConfig,
@@ -349,7 +353,7 @@ fn make(
     mut spec: Spec,
 ) -> Result<Arc<Container>, OpError> {
     let snapshot =
-        core.images.prepare(&id, &found.image).map_err(OpError::failed("prepare the image's snapshot"))?;
+        ctx.images.prepare(&id, &found.image).map_err(OpError::failed("prepare the image's snapshot"))?;
     if let Some(users) = &found.namespaces.user {
         let (uid, gid) = (pod::root_of(&users.uids), pod::root_of(&users.gids));
         std::os::unix::fs::chown(&snapshot.upper, Some(uid), Some(gid))
@@ -381,14 +385,14 @@ fn make(
         id: id.clone(),
     };
     let state = ContainerStateRow { id: id.clone(), resources, ..Default::default() };
-    let written = core
+    let written = ctx
         .journal
         .append(Kind::Container(row.clone()))
-        .and_then(|()| core.journal.append(Kind::ContainerState(state.clone())));
+        .and_then(|()| ctx.journal.append(Kind::ContainerState(state.clone())));
     if let Err(error) = written {
         // The first of the two may be in the file.
-        core.journal.forget(Kind::ContainerGone(id.clone()));
-        if let Err(error) = core.images.discard(&id) {
+        ctx.journal.forget(Kind::ContainerGone(id.clone()));
+        if let Err(error) = ctx.images.discard(&id) {
             tracing::warn!(container = %id, error = &error as &dyn std::error::Error, "snapshot not discarded");
         }
         return Err(OpError::failed("write the journal")(error));
@@ -397,7 +401,7 @@ fn make(
         add_default_seccomp(&mut spec);
     }
     let container = Arc::new(Container::new(row, state, spec));
-    core.registry.add_container(container.clone());
+    ctx.registry.add_container(container.clone());
     Ok(container)
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     container::{oci_runtimes, signal},
-    core::Core,
+    context::Context,
     error::{OpError, chain},
     host,
     model::Container,
@@ -28,7 +28,7 @@ const RESIZES: usize = 8;
 
 /// Forgets, and if asked kills, an exec whose caller left.
 struct Pending {
-    core: Arc<Core>,
+    ctx: Arc<Context>,
     container: String,
     exec_id: String,
     armed: bool,
@@ -43,13 +43,12 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.core.supervision.forget_exec(&self.exec_id);
+        self.ctx.supervision.forget_exec(&self.exec_id);
         if self.armed {
-            let (core, container, exec_id) =
-                (self.core.clone(), self.container.clone(), self.exec_id.clone());
-            self.core.tasks.spawn_blocking(move || {
+            let (ctx, container, exec_id) = (self.ctx.clone(), self.container.clone(), self.exec_id.clone());
+            self.ctx.tasks.spawn_blocking(move || {
                 if let Err(error) =
-                    core.supervision.supervisor().signal_exec(&container, &exec_id, signal::SIGKILL)
+                    ctx.supervision.supervisor().signal_exec(&container, &exec_id, signal::SIGKILL)
                 {
                     tracing::debug!(
                         container,
@@ -71,7 +70,7 @@ struct Started {
 }
 
 async fn launch(
-    core: &Arc<Core>,
+    ctx: &Arc<Context>,
     container: &Container,
     argv: Vec<String>,
     tty: bool,
@@ -80,13 +79,13 @@ async fn launch(
     if container.phase() != ContainerPhase::Running {
         return Err(OpError::Precondition { why: format!("container {} is not running", container.id()) });
     }
-    core.supervision.successor().await?;
+    ctx.supervision.successor().await?;
     // Chosen before the waiter is there: waiters are forgotten when a supervisor is, and its successor knows none.
-    let supervisor = core.supervision.supervisor();
+    let supervisor = ctx.supervision.supervisor();
     let exec_id = host::fresh_id();
-    let exit = core.supervision.expect_exec(&exec_id);
+    let exit = ctx.supervision.expect_exec(&exec_id);
     let mut pending = Pending {
-        core: core.clone(),
+        ctx: ctx.clone(),
         container: container.id().to_string(),
         exec_id: exec_id.clone(),
         armed: false,
@@ -101,13 +100,13 @@ async fn launch(
         caps: None,
         tty: tty.then_some(WindowSize { width: 80, height: 24 }),
         stdin,
-        process: core
+        process: ctx
             .oci_runtime(container)
             .map(|_| oci_runtimes::process(container, argv, tty))
             .transpose()?,
     };
     let attempt = format!("exec in container {}", container.id());
-    let handle = core.blocking(move |_| supervisor.exec(request).map_err(OpError::failed(attempt))).await?;
+    let handle = ctx.blocking(move |_| supervisor.exec(request).map_err(OpError::failed(attempt))).await?;
     pending.armed = true;
     Ok(Started { handle, exit, pending })
 }
@@ -126,15 +125,15 @@ fn with_term(container: &Container) -> Vec<String> {
 ///
 /// Cancel safe: a dropped call kills the command.
 pub(crate) async fn sync(
-    core: &Arc<Core>,
+    ctx: &Arc<Context>,
     request: cri::ExecSyncRequest,
 ) -> Result<cri::ExecSyncResponse, OpError> {
     let id = request.container_id;
-    let container = core.registry.container(&id).ok_or(OpError::NotFound { what: "container", id })?;
+    let container = ctx.registry.container(&id).ok_or(OpError::NotFound { what: "container", id })?;
     if request.cmd.is_empty() {
         return Err(OpError::invalid("a command is required"));
     }
-    let mut started = launch(core, &container, request.cmd, false, false).await?;
+    let mut started = launch(ctx, &container, request.cmd, false, false).await?;
     let stdout = reader(started.handle.stdout.take())?;
     let stderr = reader(started.handle.stderr.take())?;
     let (ended, end) = tokio::sync::watch::channel(false);
@@ -169,8 +168,8 @@ impl Started {
     /// Kills the command and waits until it is gone.
     async fn kill(mut self) {
         let (container, exec_id) = (self.pending.container.clone(), self.pending.exec_id.clone());
-        let killed = self.pending.core.blocking(move |core| {
-            core.supervision
+        let killed = self.pending.ctx.blocking(move |ctx| {
+            ctx.supervision
                 .supervisor()
                 .signal_exec(&container, &exec_id, signal::SIGKILL)
                 .map_err(OpError::failed("kill"))
@@ -190,13 +189,13 @@ fn reader(fd: Option<std::os::fd::OwnedFd>) -> Result<Option<FdReader>, OpError>
 
 /// An interactive exec.
 pub(crate) async fn session(
-    core: &Arc<Core>,
+    ctx: &Arc<Context>,
     id: &str,
     argv: &[String],
     streams: Streams,
 ) -> Result<Session, BackendError> {
-    let container = running(core, id)?;
-    let started = launch(core, &container, argv.to_vec(), streams.tty, streams.stdin)
+    let container = running(ctx, id)?;
+    let started = launch(ctx, &container, argv.to_vec(), streams.tty, streams.stdin)
         .await
         .map_err(|error| BackendError::Start { message: chain(&error) })?;
     let Started { handle, exit, mut pending } = started;
@@ -210,7 +209,7 @@ pub(crate) async fn session(
         .map(FdReader::new)
         .transpose()
         .map_err(io)?;
-    let resize = resizes(core, &container, Some(pending.exec_id.clone()));
+    let resize = resizes(ctx, &container, Some(pending.exec_id.clone()));
     let exit = Box::pin(async move {
         let code = exit.await.map_err(|_| BackendError::NotRunning { id: pending.container.clone() });
         pending.disarm();
@@ -220,29 +219,29 @@ pub(crate) async fn session(
 }
 
 /// A session on the container's main process.
-pub(crate) async fn attach(core: &Arc<Core>, id: &str, streams: Streams) -> Result<Session, BackendError> {
-    let container = running(core, id)?;
+pub(crate) async fn attach(ctx: &Arc<Context>, id: &str, streams: Streams) -> Result<Session, BackendError> {
+    let container = running(ctx, id)?;
     let requested = AttachRequest {
         stdin: streams.stdin && container.config.stdin,
         stdout: streams.stdout,
         stderr: streams.stderr && !container.config.tty,
     };
     let taken = container.clone();
-    let handle = core
-        .blocking(move |core| {
-            core.supervision.supervisor().attach(taken.id(), requested).map_err(OpError::failed("attach"))
+    let handle = ctx
+        .blocking(move |ctx| {
+            ctx.supervision.supervisor().attach(taken.id(), requested).map_err(OpError::failed("attach"))
         })
         .await
         .map_err(|error| BackendError::Start { message: chain(&error) })?;
     let io = |source| BackendError::Io { source };
     let mut stdin = handle.stdin.map(FdWriter::new).transpose().map_err(io)?;
     if let Some(stdin) = stdin.as_mut().filter(|_| container.config.stdin_once) {
-        let (core, container) = (core.clone(), container.clone());
-        stdin.when_closed(move || close_stdin(&core, &container));
+        let (ctx, container) = (ctx.clone(), container.clone());
+        stdin.when_closed(move || close_stdin(&ctx, &container));
     }
     let stdout = handle.stdout.map(FdReader::new).transpose().map_err(io)?;
     let stderr = handle.stderr.map(FdReader::new).transpose().map_err(io)?;
-    let resize = resizes(core, &container, None);
+    let resize = resizes(ctx, &container, None);
     let mut watch = container.watch();
     let exit = Box::pin(async move {
         let ended = watch.wait_for(|state| state.phase() != ContainerPhase::Running).await;
@@ -254,9 +253,9 @@ pub(crate) async fn attach(core: &Arc<Core>, id: &str, streams: Streams) -> Resu
 }
 
 /// The only session that may write is over: the container reads the end of its input.
-fn close_stdin(core: &Arc<Core>, container: &Arc<Container>) {
-    let (taken, container) = (core.clone(), container.clone());
-    core.tasks.spawn_blocking(move || {
+fn close_stdin(ctx: &Arc<Context>, container: &Arc<Container>) {
+    let (taken, container) = (ctx.clone(), container.clone());
+    ctx.tasks.spawn_blocking(move || {
         if let Err(error) = taken.supervision.supervisor().close_stdin(container.id()) {
             tracing::debug!(
                 container = %container.id(),
@@ -267,9 +266,8 @@ fn close_stdin(core: &Arc<Core>, container: &Arc<Container>) {
     });
 }
 
-fn running(core: &Core, id: &str) -> Result<Arc<Container>, BackendError> {
-    let container =
-        core.registry.container(id).ok_or_else(|| BackendError::NotFound { id: id.to_owned() })?;
+fn running(ctx: &Context, id: &str) -> Result<Arc<Container>, BackendError> {
+    let container = ctx.registry.container(id).ok_or_else(|| BackendError::NotFound { id: id.to_owned() })?;
     if container.phase() != ContainerPhase::Running {
         return Err(BackendError::NotRunning { id: id.to_owned() });
     }
@@ -285,15 +283,19 @@ fn boxed_write(writer: Option<FdWriter>) -> Option<crate::stream::backend::BoxWr
 }
 
 /// Takes new terminal sizes until the session drops its end.
-fn resizes(core: &Arc<Core>, container: &Arc<Container>, exec: Option<String>) -> mpsc::Sender<TerminalSize> {
+fn resizes(
+    ctx: &Arc<Context>,
+    container: &Arc<Container>,
+    exec: Option<String>,
+) -> mpsc::Sender<TerminalSize> {
     let (sender, mut sizes) = mpsc::channel::<TerminalSize>(RESIZES);
-    let (core, id) = (core.clone(), container.id().to_owned());
-    core.clone().tasks.spawn(async move {
+    let (ctx, id) = (ctx.clone(), container.id().to_owned());
+    ctx.clone().tasks.spawn(async move {
         while let Some(size) = sizes.recv().await {
             let (id, exec) = (id.clone(), exec.clone());
-            let done = core
-                .blocking(move |core| {
-                    core.supervision
+            let done = ctx
+                .blocking(move |ctx| {
+                    ctx.supervision
                         .supervisor()
                         .resize(&id, exec.as_deref(), size.width, size.height)
                         .map_err(OpError::failed("resize"))

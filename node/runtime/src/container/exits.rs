@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    core::Core,
+    context::Context,
     error::chain,
     model::Container,
     recovery::{
@@ -41,7 +41,7 @@ fn queue() -> (Arc<dyn Fn(Event) + Send + Sync>, mpsc::Receiver<Event>) {
 
 /// Handles events until `shutdown`.
 pub(crate) async fn run(
-    core: Arc<Core>,
+    ctx: Arc<Context>,
     config: SupervisorConfig,
     mut events: mpsc::Receiver<Event>,
     shutdown: CancellationToken,
@@ -53,28 +53,28 @@ pub(crate) async fn run(
             event = events.recv() => event,
         };
         match event {
-            Some(Event::Exited { id, code, oom, at, .. }) => exited(&core, &id, code, oom, at),
+            Some(Event::Exited { id, code, oom, at, .. }) => exited(&ctx, &id, code, oom, at),
             Some(Event::ExecExited { exec_id, code, .. }) => {
-                core.supervision.exec_exited(&exec_id, code);
+                ctx.supervision.exec_exited(&exec_id, code);
             }
             Some(Event::Disconnected) | None => {
                 events = tokio::select! {
                     biased;
                     () = shutdown.cancelled() => return,
-                    fresh = reconnect(&core, &config) => fresh,
+                    fresh = reconnect(&ctx, &config) => fresh,
                 };
             }
         }
     }
 }
 
-fn exited(core: &Arc<Core>, id: &str, code: i32, oom: bool, at: u64) {
+fn exited(ctx: &Arc<Context>, id: &str, code: i32, oom: bool, at: u64) {
     let at = i64::try_from(at).unwrap_or(i64::MAX);
-    if let Some(container) = core.registry.container(id) {
-        ended(core, &container, &Exit { code, oom, at });
-    } else if let Some(sandbox) = core.registry.sandbox(id) {
+    if let Some(container) = ctx.registry.container(id) {
+        ended(ctx, &container, &Exit { code, oom, at });
+    } else if let Some(sandbox) = ctx.registry.sandbox(id) {
         // Process 1 of a shared PID namespace took every container of the pod with it.
-        sandbox.settle(&core.journal, |state| {
+        sandbox.settle(&ctx.journal, |state| {
             state.reaper_pid = 0;
             if state.phase() == SandboxPhase::Ready {
                 state.phase = SandboxPhase::NotReady as i32;
@@ -108,15 +108,15 @@ async fn connect_once(config: &SupervisorConfig) -> Result<(Supervisor, mpsc::Re
 }
 
 /// Finds or starts a supervisor again and learns what became of the containers. Tries until it has one.
-async fn reconnect(core: &Arc<Core>, config: &SupervisorConfig) -> mpsc::Receiver<Event> {
+async fn reconnect(ctx: &Arc<Context>, config: &SupervisorConfig) -> mpsc::Receiver<Event> {
     tracing::warn!(socket = ?config.socket, "supervisor is gone; connecting again");
     loop {
         match connect_once(config).await {
             Ok((supervisor, receiver)) => {
-                core.supervision.succeed(supervisor);
-                let core = core.clone();
-                core.clone().tasks.spawn(async move {
-                    if let Err(error) = recovery::adopt(&core).await {
+                ctx.supervision.succeed(supervisor);
+                let ctx = ctx.clone();
+                ctx.clone().tasks.spawn(async move {
+                    if let Err(error) = recovery::adopt(&ctx).await {
                         let error = chain(&error);
                         tracing::warn!(error, "containers not adopted; the next supervisor is asked");
                     }
@@ -136,10 +136,10 @@ async fn reconnect(core: &Arc<Core>, config: &SupervisorConfig) -> mpsc::Receive
 }
 
 /// The container's process ended: state, event, and clean-up behind it.
-pub(crate) fn ended(core: &Arc<Core>, container: &Arc<Container>, exit: &Exit) {
-    let changed = container.settle(&core.journal, |state| match state.phase() {
+pub(crate) fn ended(ctx: &Arc<Context>, container: &Arc<Container>, exit: &Exit) {
+    let changed = container.settle(&ctx.journal, |state| match state.phase() {
         ContainerPhase::Starting => {
-            core.supervision.exited_early(container.id(), exit.clone());
+            ctx.supervision.exited_early(container.id(), exit.clone());
             false
         }
         ContainerPhase::Running => {
@@ -156,12 +156,12 @@ pub(crate) fn ended(core: &Arc<Core>, container: &Arc<Container>, exit: &Exit) {
     if !changed {
         return;
     }
-    if let Some(sandbox) = core.registry.sandbox(&container.sandbox) {
-        core.events.emit(&core.registry, &sandbox, container.id(), Happened::ContainerStoppedEvent);
+    if let Some(sandbox) = ctx.registry.sandbox(&container.sandbox) {
+        ctx.events.emit(&ctx.registry, &sandbox, container.id(), Happened::ContainerStoppedEvent);
     }
-    let (core, container) = (core.clone(), container.clone());
-    core.clone().tasks.spawn(async move {
+    let (ctx, container) = (ctx.clone(), container.clone());
+    ctx.clone().tasks.spawn(async move {
         let _turn = container.turn.take().await;
-        super::clean(&core, &container).await;
+        super::clean(&ctx, &container).await;
     });
 }

@@ -18,21 +18,21 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use crate::{
     container::spec::{UserNamespace, mounts::Resolved},
-    core::Core,
+    context::Context,
     error::OpError,
 };
 
 /// Where volumes of one container are made.
 pub(crate) struct Volumes<'a> {
-    core: &'a Core,
+    ctx: &'a Context,
     id: &'a str,
     /// Holders of the images in use, to be discarded with the container.
     pub(crate) holders: Vec<String>,
 }
 
 impl<'a> Volumes<'a> {
-    pub(crate) fn new(core: &'a Core, id: &'a str) -> Self {
-        Volumes { core, id, holders: Vec::new() }
+    pub(crate) fn new(ctx: &'a Context, id: &'a str) -> Self {
+        Volumes { ctx, id, holders: Vec::new() }
     }
 
     /// The folder or file an image volume shows.
@@ -42,7 +42,7 @@ impl<'a> Volumes<'a> {
         if !requested.readonly {
             return Err(OpError::invalid("an image volume must be read-only"));
         }
-        let found = self.core.images.find(&spec.image);
+        let found = self.ctx.images.find(&spec.image);
         let image = found.ok_or_else(|| OpError::NotFound { what: "image", id: spec.image.clone() })?;
         let sub_path = Path::new(&requested.image_sub_path);
         if sub_path.is_absolute() || sub_path.components().any(|part| part == std::path::Component::ParentDir)
@@ -80,7 +80,7 @@ impl<'a> Volumes<'a> {
             }
             let source = self.folder().join(format!("declared-{}", list.len()));
             let root = self.show(image, false)?;
-            self.core.make_container_dir(self.id).map_err(OpError::failed("make the container's folder"))?;
+            self.ctx.make_container_dir(self.id).map_err(OpError::failed("make the container's folder"))?;
             let shift = users.map_or((0, 0), |users| {
                 (crate::sandbox::root_of(&users.uids), crate::sandbox::root_of(&users.gids))
             });
@@ -96,14 +96,14 @@ impl<'a> Volumes<'a> {
     }
 
     fn folder(&self) -> PathBuf {
-        self.core.container_dir(self.id).join("volumes")
+        self.ctx.container_dir(self.id).join("volumes")
     }
 
     /// The merged files of an image; with `hold` they stay although the image may be removed.
     fn show(&mut self, image: &Image, hold: bool) -> Result<PathBuf, OpError> {
         if hold {
             let holder = format!("{}.{}", self.id, self.holders.len());
-            self.core.images.prepare(&holder, image).map_err(OpError::failed("hold the volume's image"))?;
+            self.ctx.images.prepare(&holder, image).map_err(OpError::failed("hold the volume's image"))?;
             self.holders.push(holder);
         }
         if let [only] = image.layers.as_slice() {
@@ -113,7 +113,7 @@ impl<'a> Volumes<'a> {
         if target.exists() {
             return Ok(target);
         }
-        self.core.make_container_dir(self.id).map_err(OpError::failed("make the container's folder"))?;
+        self.ctx.make_container_dir(self.id).map_err(OpError::failed("make the container's folder"))?;
         fs::create_dir_all(&target).map_err(OpError::failed("make the volume's folder"))?;
         if !image.layers.is_empty() {
             let layers = mount::Overlay { lower: &image.layers, upper: None, newest: Handing::default() };
@@ -125,14 +125,14 @@ impl<'a> Volumes<'a> {
 }
 
 /// Takes back what was made for a container that will not be. Blocks.
-pub(crate) fn undo(core: &Core, id: &str, holders: &[String]) -> Result<(), OpError> {
-    let folder = core.container_dir(id);
+pub(crate) fn undo(ctx: &Context, id: &str, holders: &[String]) -> Result<(), OpError> {
+    let folder = ctx.container_dir(id);
     if folder.exists() {
         mount::detach_all_under(&folder).map_err(OpError::failed("unmount a container's volumes"))?;
         fs::remove_dir_all(&folder).map_err(OpError::failed("remove a container's volumes"))?;
     }
     for holder in holders {
-        core.images.discard(holder).map_err(OpError::failed("let go of a volume's image"))?;
+        ctx.images.discard(holder).map_err(OpError::failed("let go of a volume's image"))?;
     }
     Ok(())
 }

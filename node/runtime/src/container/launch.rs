@@ -10,7 +10,7 @@ use podwire_linux::{cgroup, mount};
 
 use crate::{
     container::{self, oci_runtimes},
-    core::Core,
+    context::Context,
     error::{OpError, chain},
     host,
     model::Container,
@@ -44,11 +44,11 @@ fn start_error(attempt: &'static str) -> impl FnOnce(TaskError) -> StartError {
 }
 
 /// Sets the container up, asks the plugins, lets it go; gives its process and when it began.
-pub(crate) async fn launch(core: &Arc<Core>, container: &Arc<Container>) -> Result<(i32, i64), OpError> {
+pub(crate) async fn launch(ctx: &Arc<Context>, container: &Arc<Container>) -> Result<(i32, i64), OpError> {
     let mut told = false;
     let mut deaths = 0;
     loop {
-        let error = match once(core, container, &mut told).await {
+        let error = match once(ctx, container, &mut told).await {
             Ok(begun) => return Ok(begun),
             Err(StartError::Failed(error)) => return Err(error),
             Err(StartError::SupervisorDied(error)) => error,
@@ -62,9 +62,9 @@ pub(crate) async fn launch(core: &Arc<Core>, container: &Arc<Container>) -> Resu
             error = chain(&error),
             "supervisor died under a start; its successor is asked"
         );
-        core.supervision.successor().await?;
+        ctx.supervision.successor().await?;
         let taken = container.clone();
-        if let Some(begun) = core.blocking(move |core| begun_or_taken_back(core, &taken)).await? {
+        if let Some(begun) = ctx.blocking(move |ctx| begun_or_taken_back(ctx, &taken)).await? {
             return Ok(begun);
         }
     }
@@ -72,33 +72,33 @@ pub(crate) async fn launch(core: &Arc<Core>, container: &Arc<Container>) -> Resu
 
 /// One try, all of it with one supervisor.
 async fn once(
-    core: &Arc<Core>,
+    ctx: &Arc<Context>,
     container: &Arc<Container>,
     told: &mut bool,
 ) -> Result<(i32, i64), StartError> {
-    let supervisor = core.supervision.supervisor();
+    let supervisor = ctx.supervision.supervisor();
     let (taken, asked) = (container.clone(), supervisor.clone());
-    let pid = core.blocking(move |core| Ok(make(core, &taken, &asked))).await??;
+    let pid = ctx.blocking(move |ctx| Ok(make(ctx, &taken, &asked))).await??;
     if !std::mem::replace(told, true) {
-        let started = core.plugins.start_container(container, pid).await;
+        let started = ctx.plugins.start_container(container, pid).await;
         started.map_err(OpError::failed("start the container's plugins"))?;
     }
     let id = container.id().to_owned();
-    let started = core.blocking(move |_| Ok(supervisor.start(&id))).await?;
+    let started = ctx.blocking(move |_| Ok(supervisor.start(&id))).await?;
     let at = started.map_err(start_error("start container task"))?.at;
     Ok((pid, i64::try_from(at).unwrap_or_else(|_| host::now())))
 }
 
 /// Everything up to the point where only execve is missing. Blocks.
-fn make(core: &Core, container: &Container, supervisor: &Supervisor) -> Result<i32, StartError> {
+fn make(ctx: &Context, container: &Container, supervisor: &Supervisor) -> Result<i32, StartError> {
     if let Some(folder) = container::log_path(container).as_ref().and_then(|path| path.parent()) {
         fs::create_dir_all(folder).map_err(OpError::failed("make the log folder"))?;
     }
-    let made = match core.oci_runtime_for_start(container)? {
-        Some(oci_runtime) => supervisor.create_by_oci_runtime(oci_runtime.request(core, container)?),
+    let made = match ctx.oci_runtime_for_start(container)? {
+        Some(oci_runtime) => supervisor.create_by_oci_runtime(oci_runtime.request(ctx, container)?),
         None => {
-            net_devices::take(core, container)?;
-            supervisor.create(container::create_request(core, container)?)
+            net_devices::take(ctx, container)?;
+            supervisor.create(container::create_request(ctx, container)?)
         }
     };
     let made = made.map_err(start_error("create container task"))?;
@@ -106,24 +106,24 @@ fn make(core: &Core, container: &Container, supervisor: &Supervisor) -> Result<i
 }
 
 /// The process, if the supervisor that died had got as far as that; else nothing of it is left. Blocks.
-fn begun_or_taken_back(core: &Core, container: &Container) -> Result<Option<(i32, i64)>, OpError> {
-    let found = core.supervision.supervisor().find(container.id());
+fn begun_or_taken_back(ctx: &Context, container: &Container) -> Result<Option<(i32, i64)>, OpError> {
+    let found = ctx.supervision.supervisor().find(container.id());
     let found = found.map_err(OpError::failed("ask the supervisor for the container"))?;
     let Some(ContainerState { pid, status, started_at: Some(at), .. }) = found else {
-        take_back(core, container)?;
+        take_back(ctx, container)?;
         return Ok(None);
     };
     if let ContainerStatus::Exited { code, oom, finished_at, .. } = status {
         let at = i64::try_from(finished_at).unwrap_or(i64::MAX);
-        core.supervision.exited_early(container.id(), Exit { code, oom, at });
+        ctx.supervision.exited_early(container.id(), Exit { code, oom, at });
     }
     let pid = i32::try_from(pid).map_err(OpError::failed("read the process id"))?;
     Ok(Some((pid, i64::try_from(at).unwrap_or_else(|_| host::now()))))
 }
 
 /// Makes a start undone, whoever of the supervisors got how far with it. Blocks.
-pub(crate) fn take_back(core: &Core, container: &Container) -> Result<(), OpError> {
-    core.supervision.supervisor().delete(container.id()).map_err(OpError::failed("delete container task"))?;
+pub(crate) fn take_back(ctx: &Context, container: &Container) -> Result<(), OpError> {
+    ctx.supervision.supervisor().delete(container.id()).map_err(OpError::failed("delete container task"))?;
     // A child that a dead supervisor had just made is in nobody's journal.
     let path = container.cgroup();
     if !path.is_empty() {
@@ -131,9 +131,9 @@ pub(crate) fn take_back(core: &Core, container: &Container) -> Result<(), OpErro
             .and_then(|group| group.remove(PATIENCE))
             .map_err(OpError::failed("remove the container's cgroup"))?;
     }
-    if core.oci_runtime(container).is_some() {
-        oci_runtimes::release(core, container)?;
-        mount::detach_all_under(&core.container_dir(container.id()).join("bundle"))
+    if ctx.oci_runtime(container).is_some() {
+        oci_runtimes::release(ctx, container)?;
+        mount::detach_all_under(&ctx.container_dir(container.id()).join("bundle"))
             .map_err(OpError::failed("unmount the root file system"))?;
     }
     // A volatile overlay marks its work folder, and the kernel refuses to mount a marked one again.

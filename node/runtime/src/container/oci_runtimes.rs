@@ -18,7 +18,7 @@ use serde::Deserialize;
 use crate::{
     config::Handler,
     container,
-    core::Core,
+    context::Context,
     error::{Error, OpError},
     model::Container,
 };
@@ -104,7 +104,7 @@ fn features(runtime: &Path) -> io::Result<cri::RuntimeHandlerFeatures> {
     })
 }
 
-impl Core {
+impl Context {
     /// The program that makes this container, if it is not us.
     pub(crate) fn oci_runtime(&self, container: &Container) -> Option<&OciRuntime> {
         if self.handlers.by_name.is_empty() {
@@ -115,8 +115,8 @@ impl Core {
     }
 }
 
-impl Core {
-    /// As [`Core::oci_runtime`], for a start: a handler that is no longer configured must not fall back to us.
+impl Context {
+    /// As [`Context::oci_runtime`], for a start: a handler that is no longer configured must not fall back to us.
     pub(crate) fn oci_runtime_for_start(
         &self,
         container: &Container,
@@ -132,19 +132,19 @@ impl Core {
 }
 
 impl OciRuntime {
-    fn root(&self, core: &Core) -> PathBuf {
-        core.settings.run_dir.join("oci").join(&self.name)
+    fn root(&self, ctx: &Context) -> PathBuf {
+        ctx.settings.run_dir.join("oci").join(&self.name)
     }
 
     /// Makes the bundle. Blocks.
-    pub(crate) fn request(&self, core: &Core, container: &Container) -> Result<OciRuntimeRequest, OpError> {
+    pub(crate) fn request(&self, ctx: &Context, container: &Container) -> Result<OciRuntimeRequest, OpError> {
         let (row, spec) = (&container.row, container.spec());
-        let bundle = core.container_dir(&row.id).join("bundle");
+        let bundle = ctx.container_dir(&row.id).join("bundle");
         let rootfs = bundle.join("rootfs");
         let make = || -> io::Result<()> {
-            core.make_container_dir(&row.id)?;
+            ctx.make_container_dir(&row.id)?;
             fs::create_dir_all(&rootfs)?;
-            fs::create_dir_all(self.root(core))?;
+            fs::create_dir_all(self.root(ctx))?;
             fs::write(bundle.join("config.json"), serde_json::to_vec(&*spec)?)
         };
         make().map_err(OpError::failed("make the OCI bundle"))?;
@@ -162,7 +162,7 @@ impl OciRuntime {
             id: row.id.clone(),
             spec: (*spec).clone(),
             runtime: self.runtime.clone(),
-            root: self.root(core),
+            root: self.root(ctx),
             bundle,
             log_path: container::log_path(container),
             tty: container.config.tty,
@@ -173,13 +173,13 @@ impl OciRuntime {
 }
 
 /// The bundle that a container's hooks are told, if it has hooks. Blocks.
-pub(crate) fn bundle_of_hooks(core: &Core, container: &Container) -> Result<Option<PathBuf>, OpError> {
+pub(crate) fn bundle_of_hooks(ctx: &Context, container: &Container) -> Result<Option<PathBuf>, OpError> {
     let spec = container.spec();
     if spec.hooks().is_none() {
         return Ok(None);
     }
-    let bundle = core.container_dir(container.id()).join("bundle");
-    core.make_container_dir(container.id())
+    let bundle = ctx.container_dir(container.id()).join("bundle");
+    ctx.make_container_dir(container.id())
         .and_then(|()| fs::create_dir_all(&bundle))
         .and_then(|()| fs::write(bundle.join("config.json"), serde_json::to_vec(&*spec)?))
         .map_err(OpError::failed("make the OCI bundle"))?;
@@ -187,9 +187,9 @@ pub(crate) fn bundle_of_hooks(core: &Core, container: &Container) -> Result<Opti
 }
 
 /// What a supervisor that died may have left: the runtime forgets the container. Blocks.
-pub(crate) fn release(core: &Core, container: &Container) -> Result<(), OpError> {
-    let Some(oci_runtime) = core.oci_runtime(container) else { return Ok(()) };
-    let root = oci_runtime.root(core);
+pub(crate) fn release(ctx: &Context, container: &Container) -> Result<(), OpError> {
+    let Some(oci_runtime) = ctx.oci_runtime(container) else { return Ok(()) };
+    let root = oci_runtime.root(ctx);
     let state = root.join(container.id().as_str());
     if !state.exists() {
         return Ok(());

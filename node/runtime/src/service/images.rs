@@ -1,14 +1,14 @@
 //! `runtime.v1.ImageService` over the image store.
 
-use std::{collections::HashMap, pin::Pin, sync::Arc};
+use std::{collections::HashMap, pin::Pin};
 
 use futures::Stream;
-use podwire_image::{Auth, Image};
+use podwire_image::{Auth, Image, ImageStore};
 use podwire_wire::cri::{self, image_service_server::ImageService};
+use tokio_util::task::TaskTracker;
 use tonic::{Code, Request, Response, Status};
 
 use crate::{
-    core::Core,
     error::{OpError, chain},
     host,
 };
@@ -18,7 +18,21 @@ type Reply<T> = Result<Response<T>, Status>;
 /// The service; clones share everything.
 #[derive(Clone)]
 pub(crate) struct Images {
-    pub(crate) core: Arc<Core>,
+    pub(crate) store: ImageStore,
+    /// Where pulls go on when their caller leaves.
+    pub(crate) tasks: TaskTracker,
+}
+
+impl Images {
+    /// Asks the store off the async threads.
+    async fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&ImageStore) -> Result<T, OpError> + Send + 'static,
+    ) -> Result<T, OpError> {
+        let store = self.store.clone();
+        let done = tokio::task::spawn_blocking(move || work(&store)).await;
+        done.map_err(OpError::failed("finish blocking work"))?
+    }
 }
 
 /// An image in CRI's words.
@@ -80,11 +94,10 @@ impl ImageService for Images {
     async fn list_images(&self, request: Request<cri::ListImagesRequest>) -> Reply<cri::ListImagesResponse> {
         let requested = request.into_inner().filter.and_then(|filter| filter.image).map(|spec| spec.image);
         let images = self
-            .core
-            .blocking(move |core| {
+            .ask(move |store| {
                 Ok(match requested.filter(|name| !name.is_empty()) {
-                    Some(name) => core.images.find(&name).iter().map(view).collect(),
-                    None => core.images.list().iter().map(view).collect(),
+                    Some(name) => store.find(&name).iter().map(view).collect(),
+                    None => store.list().iter().map(view).collect(),
                 })
             })
             .await?;
@@ -102,7 +115,7 @@ impl ImageService for Images {
     ) -> Reply<cri::ImageStatusResponse> {
         let request = request.into_inner();
         let name = named(request.image)?;
-        let found = self.core.blocking(move |core| Ok(core.images.find(&name))).await?;
+        let found = self.ask(move |store| Ok(store.find(&name))).await?;
         let mut info = HashMap::new();
         if let (true, Some(image)) = (request.verbose, &found) {
             let details = serde_json::json!({"imageSpec": image.config});
@@ -115,9 +128,9 @@ impl ImageService for Images {
         let request = request.into_inner();
         let name = named(request.image)?;
         let auth = auth(request.auth);
-        let images = self.core.images.clone();
+        let images = self.store.clone();
         // A pull outlives its caller: the retry finds its layers.
-        let pulled = self.core.tasks.spawn(async move { images.pull(&name, auth, None).await }).await;
+        let pulled = self.tasks.spawn(async move { images.pull(&name, auth, None).await }).await;
         let image =
             pulled.map_err(|_| Status::internal("the pull panicked"))?.map_err(|error| refused(&error))?;
         Ok(Response::new(cri::PullImageResponse { image_ref: image.id }))
@@ -128,20 +141,17 @@ impl ImageService for Images {
         request: Request<cri::RemoveImageRequest>,
     ) -> Reply<cri::RemoveImageResponse> {
         let name = named(request.into_inner().image)?;
-        self.core
-            .blocking(move |core| match core.images.find(&name) {
-                Some(_) => core.images.remove(&name).map_err(OpError::failed("remove the image")),
-                None => Ok(()),
-            })
-            .await?;
+        self.ask(move |store| match store.find(&name) {
+            Some(_) => store.remove(&name).map_err(OpError::failed("remove the image")),
+            None => Ok(()),
+        })
+        .await?;
         Ok(Response::new(cri::RemoveImageResponse {}))
     }
 
     async fn image_fs_info(&self, _: Request<cri::ImageFsInfoRequest>) -> Reply<cri::ImageFsInfoResponse> {
-        let usage = self
-            .core
-            .blocking(|core| core.images.usage().map_err(OpError::failed("measure the image store")))
-            .await?;
+        let usage =
+            self.ask(|store| store.usage().map_err(OpError::failed("measure the image store"))).await?;
         let usage = cri::FilesystemUsage {
             timestamp: host::now(),
             fs_id: Some(cri::FilesystemIdentifier { mountpoint: usage.root.to_string_lossy().into_owned() }),
@@ -164,7 +174,7 @@ mod tests {
     fn a_failed_pull_says_what_a_kubelet_looks_for() {
         let down =
             Error::Pull(PullError::Unavailable { url: "https://r/v2".into(), reason: "refused".into() });
-        let joined = Error::Joined(Arc::new(down));
+        let joined = Error::Joined(std::sync::Arc::new(down));
         let status = refused(&joined);
         assert!(status.message().starts_with("RegistryUnavailable: https://r/v2"), "{status}");
         let cases = [

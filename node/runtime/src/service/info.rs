@@ -7,21 +7,21 @@ use serde_json::json;
 
 use crate::{
     container::oci_runtimes::BUILT_IN,
-    core::Core,
+    context::Context,
     error::chain,
     model::{Container, Sandbox},
 };
 
 /// The two conditions a kubelet needs, and what this runtime can do.
-pub(crate) fn status(core: &Core, verbose: bool) -> cri::StatusResponse {
+pub(crate) fn status(ctx: &Context, verbose: bool) -> cri::StatusResponse {
     let ready =
         |kind: &str| cri::RuntimeCondition { r#type: kind.to_owned(), status: true, ..Default::default() };
-    let network = network_condition(core.networks.status().err().as_ref());
-    let user_namespaces = core.has_user_namespaces();
+    let network = network_condition(ctx.networks.status().err().as_ref());
+    let user_namespaces = ctx.has_user_namespaces();
     let features = cri::RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces };
     let handler = |name: &str| cri::RuntimeHandler { name: name.to_owned(), features: Some(features) };
     let info = if verbose {
-        let settings = &core.settings;
+        let settings = &ctx.settings;
         let config = json!({"cgroupRoot": settings.cgroup_root, "runDir": settings.run_dir, "cgroupDriver": "cgroupfs"});
         HashMap::from([("config".to_owned(), config.to_string())])
     } else {
@@ -30,7 +30,7 @@ pub(crate) fn status(core: &Core, verbose: bool) -> cri::StatusResponse {
     cri::StatusResponse {
         status: Some(cri::RuntimeStatus { conditions: vec![ready("RuntimeReady"), network] }),
         info,
-        runtime_handlers: BUILT_IN.map(handler).into_iter().chain(core.handlers.listed()).collect(),
+        runtime_handlers: BUILT_IN.map(handler).into_iter().chain(ctx.handlers.listed()).collect(),
         features: Some(cri::RuntimeFeatures {
             supplemental_groups_policy: true,
             user_namespaces_host_network: false,
@@ -60,7 +60,7 @@ fn network_condition(problem: Option<&podwire_cni_lib::Error>) -> cri::RuntimeCo
 }
 
 /// Details of a sandbox as JSON under the key other runtimes use.
-pub(crate) fn sandbox(core: &Core, sandbox: &Sandbox) -> HashMap<String, String> {
+pub(crate) fn sandbox(ctx: &Context, sandbox: &Sandbox) -> HashMap<String, String> {
     let state = sandbox.state();
     let result: serde_json::Value = serde_json::from_str(&state.cni_result).unwrap_or_default();
     let info = json!({
@@ -68,7 +68,7 @@ pub(crate) fn sandbox(core: &Core, sandbox: &Sandbox) -> HashMap<String, String>
         "processStatus": format!("{:?}", state.phase()),
         "netNamespaceClosed": state.detached,
         "cniResult": result,
-        "cgroupParent": core.cgroup_parent(&sandbox.config),
+        "cgroupParent": ctx.cgroup_parent(&sandbox.config),
         "runtimeSpec": {"linux": {"namespaces": [
             {"type": "network", "path": sandbox.netns()},
         ]}},

@@ -7,7 +7,7 @@ mod sources;
 use podwire_wire::cri;
 
 use crate::{
-    core::Core,
+    context::Context,
     host,
     model::{Container, Sandbox},
     recovery::records::{ContainerPhase, SandboxPhase},
@@ -118,16 +118,16 @@ impl Sheet {
 }
 
 /// The values of every ready pod. Blocks.
-pub(crate) fn all(core: &Core) -> Vec<cri::PodSandboxMetrics> {
-    let sandboxes = core.registry.sandboxes();
+pub(crate) fn all(ctx: &Context) -> Vec<cri::PodSandboxMetrics> {
+    let sandboxes = ctx.registry.sandboxes();
     sandboxes
         .iter()
         .filter(|known| known.phase() == SandboxPhase::Ready)
-        .map(|known| pod(core, known))
+        .map(|known| pod(ctx, known))
         .collect()
 }
 
-fn pod(core: &Core, sandbox: &Sandbox) -> cri::PodSandboxMetrics {
+fn pod(ctx: &Context, sandbox: &Sandbox) -> cri::PodSandboxMetrics {
     let timestamp = host::now();
     let key = &sandbox.key;
     let labels = [
@@ -140,9 +140,9 @@ fn pod(core: &Core, sandbox: &Sandbox) -> cri::PodSandboxMetrics {
     ];
     let mut sheet = Sheet { labels, timestamp, metrics: Vec::new() };
     sources::links(sandbox, &mut sheet);
-    let members = core.registry.containers_of(&sandbox.id);
+    let members = ctx.registry.containers_of(&sandbox.id);
     let running = members.iter().filter(|member| member.phase() == ContainerPhase::Running);
-    let container_metrics = running.map(|member| container(core, sandbox, member, timestamp)).collect();
+    let container_metrics = running.map(|member| container(ctx, sandbox, member, timestamp)).collect();
     cri::PodSandboxMetrics {
         pod_sandbox_id: sandbox.id.to_string(),
         metrics: sheet.metrics,
@@ -150,7 +150,12 @@ fn pod(core: &Core, sandbox: &Sandbox) -> cri::PodSandboxMetrics {
     }
 }
 
-fn container(core: &Core, sandbox: &Sandbox, container: &Container, timestamp: i64) -> cri::ContainerMetrics {
+fn container(
+    ctx: &Context,
+    sandbox: &Sandbox,
+    container: &Container,
+    timestamp: i64,
+) -> cri::ContainerMetrics {
     let image = container.config.image.as_ref().map(|image| image.image.clone()).unwrap_or_default();
     let key = &sandbox.key;
     let name = container.metadata().name;
@@ -162,7 +167,7 @@ fn container(core: &Core, sandbox: &Sandbox, container: &Container, timestamp: i
     sources::usage(&usage, &mut sheet);
     sources::limits(&container.state().resources.unwrap_or_default(), &usage, &mut sheet);
     sources::cgroup_files(&cgroup, &mut sheet);
-    sources::file_system(core, container, &mut sheet);
+    sources::file_system(&ctx.images, container, &mut sheet);
     let seconds = |nanos: i64| u64::try_from(nanos / 1_000_000_000).unwrap_or_default();
     sheet.put("container_last_seen", &[], seconds(timestamp));
     sheet.put("container_start_time_seconds", &[], seconds(container.state().started_at));

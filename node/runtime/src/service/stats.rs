@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use podwire_image::ImageStore;
 use podwire_linux::cgroup::{self, PressureStats, Stats};
 use podwire_wire::cri;
 
 use crate::{
-    core::Core,
+    context::Context,
     host,
     model::{Container, Sandbox},
     recovery::records::{ContainerPhase, SandboxPhase},
@@ -67,7 +68,7 @@ fn io(stats: &Stats, timestamp: i64) -> Option<cri::IoUsage> {
 }
 
 /// One container's use. Blocks.
-pub(crate) fn container(core: &Core, container: &Container) -> cri::ContainerStats {
+pub(crate) fn container(images: &ImageStore, container: &Container) -> cri::ContainerStats {
     let timestamp = host::now();
     let attributes = Some(cri::ContainerAttributes {
         id: container.id().to_string(),
@@ -76,7 +77,7 @@ pub(crate) fn container(core: &Core, container: &Container) -> cri::ContainerSta
         annotations: container.config.annotations.clone(),
     });
     let writable_layer =
-        core.images.snapshot_usage(container.id()).ok().map(|(bytes, inodes)| cri::FilesystemUsage {
+        images.snapshot_usage(container.id()).ok().map(|(bytes, inodes)| cri::FilesystemUsage {
             timestamp,
             fs_id: Some(cri::FilesystemIdentifier { mountpoint: parent(&container.row.upper) }),
             used_bytes: value(bytes),
@@ -103,7 +104,7 @@ fn parent(path: &str) -> String {
 }
 
 /// One pod's use with that of its containers. Blocks.
-pub(crate) fn sandbox(core: &Core, sandbox: &Sandbox) -> cri::PodSandboxStats {
+pub(crate) fn sandbox(ctx: &Context, sandbox: &Sandbox) -> cri::PodSandboxStats {
     let timestamp = host::now();
     let attributes = Some(cri::PodSandboxAttributes {
         id: sandbox.id.to_string(),
@@ -111,10 +112,10 @@ pub(crate) fn sandbox(core: &Core, sandbox: &Sandbox) -> cri::PodSandboxStats {
         labels: sandbox.config.labels.clone(),
         annotations: sandbox.config.annotations.clone(),
     });
-    let members = core.registry.containers_of(&sandbox.id);
+    let members = ctx.registry.containers_of(&sandbox.id);
     let running = members.iter().filter(|member| member.phase() == ContainerPhase::Running);
-    let containers: Vec<_> = running.map(|member| container(core, member)).collect();
-    let stats = read(&core.cgroup_parent(&sandbox.config));
+    let containers: Vec<_> = running.map(|member| container(&ctx.images, member)).collect();
+    let stats = read(&ctx.cgroup_parent(&sandbox.config));
     let linux = cri::LinuxPodSandboxStats {
         cpu: Some(cpu(&stats, timestamp)),
         memory: Some(memory(&stats, timestamp)),

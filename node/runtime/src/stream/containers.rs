@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 
 use crate::{
     container::exec,
-    core::Core,
+    context::Context,
     recovery::records::SandboxPhase,
     stream::{
         backend::{BackendError, Duplex, Session, StreamBackend, Streams},
@@ -16,7 +16,7 @@ use crate::{
 
 /// Opens sessions in the runtime's containers and pods.
 pub(crate) struct Backend {
-    pub(crate) core: Arc<Core>,
+    pub(crate) ctx: Arc<Context>,
 }
 
 impl StreamBackend for Backend {
@@ -27,12 +27,12 @@ impl StreamBackend for Backend {
         streams: Streams,
     ) -> BoxFuture<'_, Result<Session, BackendError>> {
         let (id, argv) = (container_id.to_owned(), argv.to_vec());
-        Box::pin(async move { exec::session(&self.core, &id, &argv, streams).await })
+        Box::pin(async move { exec::session(&self.ctx, &id, &argv, streams).await })
     }
 
     fn attach(&self, container_id: &str, streams: Streams) -> BoxFuture<'_, Result<Session, BackendError>> {
         let id = container_id.to_owned();
-        Box::pin(async move { exec::attach(&self.core, &id, streams).await })
+        Box::pin(async move { exec::attach(&self.ctx, &id, streams).await })
     }
 
     fn port_forward(
@@ -43,7 +43,7 @@ impl StreamBackend for Backend {
         let id = sandbox_id.to_owned();
         Box::pin(async move {
             let sandbox =
-                self.core.registry.sandbox(&id).ok_or_else(|| BackendError::NotFound { id: id.clone() })?;
+                self.ctx.registry.sandbox(&id).ok_or_else(|| BackendError::NotFound { id: id.clone() })?;
             if sandbox.phase() != SandboxPhase::Ready {
                 return Err(BackendError::NotRunning { id });
             }

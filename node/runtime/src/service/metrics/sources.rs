@@ -2,14 +2,12 @@
 
 use std::{fs, path::Path};
 
+use podwire_image::ImageStore;
 use podwire_linux::cgroup::{self, Stats};
 use podwire_wire::cri;
 
 use super::Sheet;
-use crate::{
-    core::Core,
-    model::{Container, Sandbox},
-};
+use crate::model::{Container, Sandbox};
 
 const NANOS: u64 = 1_000_000_000;
 
@@ -119,8 +117,8 @@ fn open_files_limit(pid: u32) -> Option<u64> {
 }
 
 /// The writable layer and the file system it is on.
-pub(super) fn file_system(core: &Core, container: &Container, sheet: &mut Sheet) {
-    let (bytes, _) = core.images.snapshot_usage(container.id()).unwrap_or_default();
+pub(super) fn file_system(images: &ImageStore, container: &Container, sheet: &mut Sheet) {
+    let (bytes, _) = images.snapshot_usage(container.id()).unwrap_or_default();
     sheet.put("container_fs_usage_bytes", &[""], bytes);
     if let Ok(known) = rustix::fs::statvfs(Path::new(&container.row.upper)) {
         sheet.put("container_fs_limit_bytes", &[""], known.f_blocks.saturating_mul(known.f_frsize));

@@ -28,8 +28,8 @@ use crate::{
     supervision::Supervision,
 };
 
-/// The runtime's heart; every operation holds it in an `Arc`.
-pub(crate) struct Core {
+/// The parts that operations share; every operation holds it in an `Arc`.
+pub(crate) struct Context {
     pub(crate) settings: Settings,
     pub(crate) host: Host,
     pub(crate) handlers: OciRuntimes,
@@ -51,7 +51,7 @@ pub(crate) struct Core {
     pub(crate) supervision: Supervision,
 }
 
-impl Core {
+impl Context {
     /// Whether the kernel makes user namespaces and maps the ids of mounts where containers lie. Tried once.
     pub(crate) fn has_user_namespaces(&self) -> bool {
         self.host.user_namespaces
@@ -91,10 +91,10 @@ impl Core {
     /// Runs blocking work off the async threads.
     pub(crate) async fn blocking<T: Send + 'static>(
         self: &Arc<Self>,
-        work: impl FnOnce(&Core) -> Result<T, OpError> + Send + 'static,
+        work: impl FnOnce(&Context) -> Result<T, OpError> + Send + 'static,
     ) -> Result<T, OpError> {
-        let core = self.clone();
-        let done = tokio::task::spawn_blocking(move || work(&core)).await;
+        let ctx = self.clone();
+        let done = tokio::task::spawn_blocking(move || work(&ctx)).await;
         done.map_err(OpError::failed("finish blocking work"))?
     }
 }
