@@ -20,7 +20,7 @@ use futures::future::BoxFuture;
 use podwire_api::{Kind, Part};
 use serde_json::Value;
 
-use crate::core::Core;
+use crate::context::Context;
 use crate::handler::Call;
 use crate::identity::Identity;
 use crate::status::Result;
@@ -40,7 +40,7 @@ pub(crate) enum Operation {
 
 /// What is to be admitted.
 pub(crate) struct Request<'a> {
-    pub(crate) core: &'a Core,
+    pub(crate) context: &'a Context,
     pub(crate) identity: &'a Identity,
     pub(crate) kind: &'a Kind,
     /// The part of the object that is written, if not the object itself.
@@ -57,7 +57,7 @@ impl<'a> Request<'a> {
     /// What a call does to the object that it names.
     pub(crate) fn of(call: &'a Call, operation: Operation) -> Self {
         Self {
-            core: &call.core,
+            context: &call.context,
             identity: &call.identity,
             kind: &call.kind,
             part: call.part,

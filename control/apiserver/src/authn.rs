@@ -5,13 +5,13 @@ use std::sync::Arc;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
-use crate::core::Core;
+use crate::context::Context;
 use crate::identity::Identity;
 use crate::status::{ApiError, Result};
 
 /// The identity of a request. `known` was attached by the door the request came through.
 pub(crate) async fn identify(
-    core: &Core,
+    context: &Context,
     known: Option<Arc<Identity>>,
     headers: &HeaderMap,
 ) -> Result<Arc<Identity>> {
@@ -26,7 +26,7 @@ pub(crate) async fn identify(
     if !scheme.eq_ignore_ascii_case("bearer") {
         return Ok(Arc::new(Identity::anonymous()));
     }
-    match core.tokens.identify(core, token.trim(), None).await {
+    match context.tokens.identify(context, token.trim(), None).await {
         Ok(verified) => Ok(Arc::new(verified.identity)),
         Err(error) => {
             tracing::debug!(%error, "a bearer token was refused");

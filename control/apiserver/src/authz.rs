@@ -16,7 +16,7 @@ use std::sync::Arc;
 use self::graph::Graph;
 use self::rbac::{Answer, Binding, Rbac};
 use crate::cache::Caches;
-use crate::core::Core;
+use crate::context::Context;
 use crate::identity::{Identity, MASTERS};
 use crate::request::{RequestInfo, ResourceInfo};
 use crate::status::{ApiError, Result};
@@ -132,13 +132,13 @@ fn missing_roles(mut missing: Vec<String>) -> String {
 }
 
 /// Decides by the indexes of a server.
-pub(crate) fn decide(core: &Core, identity: &Identity, asked: &Attributes<'_>) -> Decision {
-    core.authorizer.decide(identity, asked)
+pub(crate) fn decide(context: &Context, identity: &Identity, asked: &Attributes<'_>) -> Decision {
+    context.authorizer.decide(identity, asked)
 }
 
 /// Refuses with upstream's wording.
-pub(crate) fn check(core: &Core, identity: &Identity, asked: &Attributes<'_>) -> Result<()> {
-    match decide(core, identity, asked) {
+pub(crate) fn check(context: &Context, identity: &Identity, asked: &Attributes<'_>) -> Result<()> {
+    match decide(context, identity, asked) {
         Decision::Allowed(_) => Ok(()),
         Decision::NoOpinion(why) => Err(forbidden(identity, asked, &why)),
     }

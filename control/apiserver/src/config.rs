@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::service::Allocator;
 use crate::authz::Authorizer;
 use crate::cache::Caches;
-use crate::core::Core;
+use crate::context::Context;
 use crate::handler::proxy::KubeletClient;
 use crate::kinds::Kinds;
 use crate::limits::{Gates, Limits};
@@ -107,7 +107,7 @@ impl Config {
         let store: Arc<dyn Store> = Arc::new(TracedStore::new(self.store));
         let (caches, new_kinds) = Caches::load(store.as_ref(), kinds).await?;
         let shutdown = CancellationToken::new();
-        let core = Core {
+        let context = Context {
             store,
             authorizer: Authorizer::new(&caches),
             caches,
@@ -121,7 +121,7 @@ impl Config {
             limits: self.limits,
             shutdown,
         };
-        ApiServer::start(Arc::new(core), new_kinds, listener, address, tls).await
+        ApiServer::start(Arc::new(context), new_kinds, listener, address, tls).await
     }
 }
 

@@ -26,7 +26,7 @@ use futures::future::BoxFuture;
 use podwire_api::{Kind, Part, Verb, syntax};
 
 use crate::body::{self, Body, Response};
-use crate::core::Core;
+use crate::context::Context;
 use crate::identity::Identity;
 use crate::negotiate::{self, Encoding, Representation, Shape};
 use crate::query::Query;
@@ -39,7 +39,7 @@ pub(crate) const BODY_LIMIT: usize = 3 << 20;
 
 /// One request about a resource, on its way through a handler.
 pub(crate) struct Call {
-    pub(crate) core: Arc<Core>,
+    pub(crate) context: Arc<Context>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) kind: Arc<Kind>,
     pub(crate) target: ResourceInfo,
@@ -74,7 +74,7 @@ impl Call {
         let body = self.body.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         match body {
             Some(body) => {
-                let read = tokio::time::timeout(self.core.limits.body, read_body(body, BODY_LIMIT));
+                let read = tokio::time::timeout(self.context.limits.body, read_body(body, BODY_LIMIT));
                 read.await.unwrap_or_else(|_| Err(ApiError::timed_out()))
             }
             None => Ok(Bytes::new()),

@@ -10,7 +10,7 @@ use http::HeaderMap;
 use podwire_api::syntax;
 
 use crate::authz::{self, Attributes};
-use crate::core::Core;
+use crate::context::Context;
 use crate::identity::{ANONYMOUS, Identity, UNAUTHENTICATED};
 use crate::query::unescape;
 use crate::request::ResourceInfo;
@@ -21,10 +21,14 @@ const EXTRA: &str = "impersonate-extra-";
 /// The identity that the request is made with: the caller's own, or the one it asks for and may use.
 ///
 /// The headers are taken off the request: nobody behind may act on them a second time.
-pub(crate) fn resolve(core: &Core, caller: Arc<Identity>, headers: &mut HeaderMap) -> Result<Arc<Identity>> {
+pub(crate) fn resolve(
+    context: &Context,
+    caller: Arc<Identity>,
+    headers: &mut HeaderMap,
+) -> Result<Arc<Identity>> {
     let Some((wanted, needed)) = wish(headers)? else { return Ok(caller) };
     for resource in &needed {
-        authz::check(core, &caller, &Attributes::resource("impersonate", resource))?;
+        authz::check(context, &caller, &Attributes::resource("impersonate", resource))?;
     }
     let used: Vec<_> =
         headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();

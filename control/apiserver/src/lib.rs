@@ -14,7 +14,7 @@ mod body;
 mod cache;
 mod codec;
 mod config;
-mod core;
+mod context;
 mod extract;
 mod handler;
 pub mod hostile;

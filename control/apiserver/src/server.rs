@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::cache::NewKinds;
 use crate::config::Error;
-use crate::core::Core;
+use crate::context::Context;
 use crate::handler::bootstrap;
 use crate::identity::Identity;
 use crate::limits::Wire;
@@ -98,7 +98,7 @@ fn load(pki: &Pki, sans: &[String]) -> Result<CertifiedKey, PkiError> {
 
 /// A built API server: bound, loaded, ready to run.
 pub struct ApiServer {
-    core: Arc<Core>,
+    context: Arc<Context>,
     listener: TcpListener,
     address: SocketAddr,
     tls: Arc<Tls>,
@@ -111,31 +111,31 @@ pub struct ApiServer {
 impl ApiServer {
     /// Starts following the store and makes the objects every cluster has.
     pub(crate) async fn start(
-        core: Arc<Core>,
+        context: Arc<Context>,
         new_kinds: NewKinds,
         listener: TcpListener,
         address: SocketAddr,
         tls: Tls,
     ) -> Result<Self, Error> {
         let tasks = TaskTracker::new();
-        let follower = core.clone();
+        let follower = context.clone();
         tasks.spawn(async move {
             follower.caches.run(follower.store.as_ref(), new_kinds, follower.shutdown.clone()).await;
         });
-        bootstrap::run(&core).await.map_err(|error| Error::Bootstrap { message: error.message })?;
-        let places = Arc::new(Semaphore::new(core.limits.connections));
+        bootstrap::run(&context).await.map_err(|error| Error::Bootstrap { message: error.message })?;
+        let places = Arc::new(Semaphore::new(context.limits.connections));
         let turned_away = AtomicU64::new(0);
-        Ok(Self { core, listener, address, tls: Arc::new(tls), tasks, places, turned_away })
+        Ok(Self { context, listener, address, tls: Arc::new(tls), tasks, places, turned_away })
     }
 
     /// The service, for whoever brings an identity of its own as a request extension or none at all.
     pub fn service(&self) -> ApiService {
-        ApiService::new(self.core.clone(), None)
+        ApiService::new(self.context.clone(), None)
     }
 
     /// The service as one user sees it, without a socket.
     pub fn client(&self, identity: Identity) -> ApiService {
-        ApiService::new(self.core.clone(), Some(identity))
+        ApiService::new(self.context.clone(), Some(identity))
     }
 
     /// Where it listens.
@@ -145,7 +145,7 @@ impl ApiServer {
 
     /// The certificate authority, for kubeconfigs and node certificates.
     pub fn pki(&self) -> Arc<Pki> {
-        self.core.pki.clone()
+        self.context.pki.clone()
     }
 
     /// Serves until `shutdown`, then ends watches, finishes open requests and returns.
@@ -165,7 +165,7 @@ impl ApiServer {
             }
         }
         drain.cancel();
-        self.core.shutdown.cancel();
+        self.context.shutdown.cancel();
         self.tasks.close();
         if tokio::time::timeout(DRAIN, self.tasks.wait()).await.is_err() {
             tracing::warn!(open = self.tasks.len(), "connections were still open at the end");
@@ -174,22 +174,22 @@ impl ApiServer {
 
     fn renew(&self) -> Result<(), PkiError> {
         self.tls.renew()?;
-        self.core.kubelets.renew(&self.core.pki)
+        self.context.kubelets.renew(&self.context.pki)
     }
 
     fn take(&self, stream: TcpStream, drain: CancellationToken) {
         let Ok(place) = self.places.clone().try_acquire_owned() else {
             // Closed at once: a descriptor that waits is one that is missing elsewhere.
             if self.turned_away.fetch_add(1, Ordering::Relaxed).is_multiple_of(1000) {
-                let most = self.core.limits.connections;
+                let most = self.context.limits.connections;
                 tracing::warn!(most, "too many connections; new ones are turned away");
             }
             return;
         };
-        let (tls, core, tasks) = (self.tls.clone(), self.core.clone(), self.tasks.clone());
+        let (tls, context, tasks) = (self.tls.clone(), self.context.clone(), self.tasks.clone());
         let wire = Wire::new(Some(place));
         self.tasks.spawn(async move {
-            if let Err(error) = connection(stream, &tls, core, tasks, drain, wire).await {
+            if let Err(error) = connection(stream, &tls, context, tasks, drain, wire).await {
                 tracing::debug!(error, "connection ended");
             }
         });
@@ -215,7 +215,7 @@ where
 async fn connection(
     stream: TcpStream,
     tls: &Tls,
-    core: Arc<Core>,
+    context: Arc<Context>,
     tasks: TaskTracker,
     drain: CancellationToken,
     wire: Arc<Wire>,
@@ -224,8 +224,8 @@ async fn connection(
     let stream = tokio::time::timeout(HANDSHAKE, tls.acceptor.accept(stream)).await??;
     let peer = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let identity = peer.and_then(|certificate| crate::authn::from_certificate(certificate));
-    let idle = core.limits.idle;
-    let service = TowerToHyperService::new(ApiService::outside(core, identity, wire.clone()));
+    let idle = context.limits.idle;
+    let service = TowerToHyperService::new(ApiService::outside(context, identity, wire.clone()));
     let mut builder = auto::Builder::new(Tracked(tasks));
     builder.http1().timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(30));
     builder

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
@@ -19,7 +19,7 @@ use crate::authn;
 use crate::authz;
 use crate::body::{Body, BoxError, Response};
 use crate::config::Error;
-use crate::core::Core;
+use crate::context::Context;
 use crate::handler::{self, Call};
 use crate::identity::Identity;
 use crate::impersonate;
@@ -34,7 +34,7 @@ use crate::traced;
 /// Hand it to `kube::Client::new` to use the API without a socket.
 #[derive(Clone)]
 pub struct ApiService {
-    core: Arc<Core>,
+    context: Arc<Context>,
     identity: Option<Arc<Identity>>,
     /// The connection, for clients outside of this process.
     wire: Option<Arc<Wire>>,
@@ -42,30 +42,30 @@ pub struct ApiService {
 
 impl ApiService {
     /// The service for clients in this process.
-    pub(crate) fn new(core: Arc<Core>, identity: Option<Identity>) -> Self {
-        Self { core, identity: identity.map(Arc::new), wire: None }
+    pub(crate) fn new(context: Arc<Context>, identity: Option<Identity>) -> Self {
+        Self { context, identity: identity.map(Arc::new), wire: None }
     }
 
     /// The service for the client at the other end of a connection.
-    pub(crate) fn outside(core: Arc<Core>, identity: Option<Identity>, wire: Arc<Wire>) -> Self {
-        Self { core, identity: identity.map(Arc::new), wire: Some(wire) }
+    pub(crate) fn outside(context: Arc<Context>, identity: Option<Identity>, wire: Arc<Wire>) -> Self {
+        Self { context, identity: identity.map(Arc::new), wire: Some(wire) }
     }
 
     /// The same server as another user sees it.
     pub fn with_identity(&self, identity: Identity) -> Self {
-        Self::new(self.core.clone(), Some(identity))
+        Self::new(self.context.clone(), Some(identity))
     }
 
     /// Serves one kind more, or another in place of the one of the same name. Kinds come and go one after the other.
     pub async fn serve_kind(&self, kind: Arc<Kind>) -> Result<(), Error> {
         let name = kind.qualified_kind();
-        let served = self.core.serve_kind(kind).await;
+        let served = self.context.serve_kind(kind).await;
         served.map_err(|error| Error::Kind { kind: name, message: error.message })
     }
 
     /// Serves a kind no more: its watches end, and its objects stay in the store.
     pub fn withdraw_kind(&self, kind: &Kind) {
-        self.core.withdraw_kind(kind);
+        self.context.withdraw_kind(kind);
     }
 
     async fn answer(self, request: Request<Body>) -> Response {
@@ -102,12 +102,12 @@ impl ApiService {
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), &query);
         let known = parts.extensions.remove::<Arc<Identity>>();
-        let identity = authn::identify(&self.core, known, &parts.headers).await?;
-        let identity = impersonate::resolve(&self.core, identity, &mut parts.headers)?;
+        let identity = authn::identify(&self.context, known, &parts.headers).await?;
+        let identity = impersonate::resolve(&self.context, identity, &mut parts.headers)?;
         let Some(wire) = self.wire.clone() else {
             return self.within(parts, body, query, info, identity).await.0;
         };
-        let slot = match self.core.gates.enter(&identity, &info) {
+        let slot = match self.context.gates.enter(&identity, &info) {
             Entry::Free => None,
             Entry::Counted(slot) => Some(slot),
             Entry::Refused => return Ok(limits::too_many()),
@@ -130,7 +130,7 @@ impl ApiService {
         if limits::is_long_running(&info) {
             return (self.serve(parts, body, query, info, identity).await, None);
         }
-        let most = self.core.limits.request;
+        let most = self.context.limits.request;
         let time = match limits::asked_time(query.text("timeout")) {
             Err(why) => return (Err(ApiError::bad_request(why)), None),
             Ok(asked) => asked.map_or(most, |asked| asked.min(most)),
@@ -149,22 +149,22 @@ impl ApiService {
         info: RequestInfo,
         identity: Arc<Identity>,
     ) -> Result<Response> {
-        authz::check(&self.core, &identity, &(&info).into())?;
+        authz::check(&self.context, &identity, &(&info).into())?;
         tracing::debug!(user = %identity.user, verb = info.verb, path = %info.path, "request");
         let upgrade = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
         let Some(target) = info.resource else {
-            return handler::root::answer(&self.core, &parts, &info.path).await;
+            return handler::root::answer(&self.context, &parts, &info.path).await;
         };
-        let Some(kind) = self.core.kinds.at(&target.group, &target.version, &target.resource) else {
-            return handler::root::unknown(&self.core, &target.group);
+        let Some(kind) = self.context.kinds.at(&target.group, &target.version, &target.resource) else {
+            return handler::root::unknown(&self.context, &target.group);
         };
-        let arrow = traced::Request::begin(&self.core, &identity, &kind, &target, info.verb, &parts);
+        let arrow = traced::Request::begin(&self.context, &identity, &kind, &target, info.verb, &parts);
         let (verb, part) = match handler::meaning(&kind, &target, info.verb) {
             Ok(meaning) => meaning,
-            Err(error) => return traced::end(arrow, &self.core, Err(error)),
+            Err(error) => return traced::end(arrow, &self.context, Err(error)),
         };
         let call = Call {
-            core: self.core.clone(),
+            context: self.context.clone(),
             identity,
             kind,
             target,
@@ -176,7 +176,7 @@ impl ApiService {
             upgrade,
             warnings: Vec::new(),
         };
-        traced::end(arrow, &self.core, handler::dispatch(call).await)
+        traced::end(arrow, &self.context, handler::dispatch(call).await)
     }
 }
 
@@ -189,7 +189,7 @@ where
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 

@@ -12,7 +12,7 @@ use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
-use crate::core::Core;
+use crate::context::Context;
 use crate::identity::Identity;
 
 /// Tokens of a deleted object are believed for this many seconds after it was due to go.
@@ -123,14 +123,14 @@ impl Tokens {
     /// Believes a token if it is ours, for one of `audiences` and bound to living objects.
     pub(crate) fn identify<'a>(
         &'a self,
-        core: &'a Core,
+        context: &'a Context,
         token: &str,
         audiences: Option<&[String]>,
     ) -> BoxFuture<'a, Result<Verified, TokenError>> {
         let believed = self.believe(token, audiences);
         Box::pin(async move {
             let (claims, audiences) = believed?;
-            let identity = bound_identity(core, &claims).await?;
+            let identity = bound_identity(context, &claims).await?;
             Ok(Verified { identity, audiences })
         })
     }
@@ -162,7 +162,7 @@ impl Tokens {
 }
 
 /// Checks that account, pod and node of a token still are the ones it was made for.
-async fn bound_identity(core: &Core, claims: &Value) -> Result<Identity, TokenError> {
+async fn bound_identity(context: &Context, claims: &Value) -> Result<Identity, TokenError> {
     let facts = &claims["kubernetes.io"];
     let namespace = facts["namespace"].as_str().ok_or(TokenError::Malformed)?;
     let account = facts["serviceaccount"]["name"].as_str().ok_or(TokenError::Malformed)?;
@@ -182,7 +182,7 @@ async fn bound_identity(core: &Core, claims: &Value) -> Result<Identity, TokenEr
     let now = jiff::Timestamp::now();
     for (kind, claim, namespace) in checks {
         let Some(name) = facts[claim]["name"].as_str() else { continue };
-        let found = core.object(kind, namespace, name).await.map_err(|_| TokenError::Bound)?;
+        let found = context.object(kind, namespace, name).await.map_err(|_| TokenError::Bound)?;
         if found["metadata"]["uid"] != facts[claim]["uid"] || is_long_deleted(&found, now) {
             return Err(TokenError::Bound);
         }

@@ -12,7 +12,7 @@ use super::{Mutating, Request};
 use crate::authz::rbac::GROUP;
 use crate::authz::rule::{self, Rule};
 use crate::authz::{self, Attributes};
-use crate::core::Core;
+use crate::context::Context;
 use crate::identity::{Identity, MASTERS};
 use crate::request::ResourceInfo;
 use crate::status::{ApiError, Result};
@@ -28,15 +28,15 @@ impl Mutating for Escalation {
     }
 
     fn admit<'a>(&'a self, request: &'a Request<'a>, object: &'a mut Value) -> BoxFuture<'a, Result<()>> {
-        let Request { core, identity, kind, name, .. } = *request;
-        let grant = Grant { core, identity, kind, requested: name };
+        let Request { context, identity, kind, name, .. } = *request;
+        let grant = Grant { context, identity, kind, requested: name };
         Box::pin(async move { grant.check(object, request.old).await })
     }
 }
 
 /// One write of an object by somebody.
 struct Grant<'a> {
-    core: &'a Core,
+    context: &'a Context,
     identity: &'a Identity,
     kind: &'a Kind,
     /// The name in the URL; empty for a creation by POST.
@@ -53,7 +53,7 @@ impl Grant<'_> {
             return Ok(());
         }
         // What was taken from the writer a moment ago must not count any more.
-        self.core.caches.wait_for(self.core.store.revision().await?).await?;
+        self.context.caches.wait_for(self.context.store.revision().await?).await?;
         match &*self.kind.resource {
             "roles" | "clusterroles" => self.check_role(new, old),
             _ => self.check_binding(new),
@@ -69,7 +69,7 @@ impl Grant<'_> {
             name: name.into(),
             ..ResourceInfo::default()
         };
-        authz::decide(self.core, self.identity, &Attributes::resource(verb, &target)).is_allowed()
+        authz::decide(self.context, self.identity, &Attributes::resource(verb, &target)).is_allowed()
     }
 
     fn check_role(&self, new: &Value, old: Option<&Value>) -> Result<()> {
@@ -102,13 +102,13 @@ impl Grant<'_> {
         if text(&new["roleRef"]["apiGroup"]) == GROUP && self.may("bind", &roles.resource, namespace, role) {
             return Ok(());
         }
-        let rules = self.core.authorizer.rbac.rules_in(role_kind, namespace, role);
+        let rules = self.context.authorizer.rbac.rules_in(role_kind, namespace, role);
         let rules = rules.ok_or_else(|| ApiError::not_found(roles, role))?;
         self.covered(namespace, name, &rules)
     }
 
     fn covered(&self, namespace: &str, name: &str, rules: &[Rule]) -> Result<()> {
-        let held = self.core.authorizer.rbac.rules_of(self.identity, namespace);
+        let held = self.context.authorizer.rbac.rules_of(self.identity, namespace);
         let missing = rule::missing(&held, rules);
         if missing.is_empty() {
             return Ok(());

@@ -5,7 +5,7 @@ use podwire_api::{Kind, builtin};
 use serde_json::Value;
 
 use super::{Mutating, Operation, Request};
-use crate::core::{self, Core};
+use crate::context::{self, Context};
 use crate::status::{ApiError, Result};
 
 /// Namespaces that are never deleted.
@@ -27,7 +27,7 @@ impl Mutating for NamespaceLifecycle {
 
     fn admit<'a>(&'a self, request: &'a Request<'a>, object: &'a mut Value) -> BoxFuture<'a, Result<()>> {
         if request.operation == Operation::Create {
-            return Box::pin(exists(request.core, request.kind, object));
+            return Box::pin(exists(request.context, request.kind, object));
         }
         let verdict = if IMMORTAL.contains(&request.name) {
             let Kind { group, resource, .. } = request.kind;
@@ -40,16 +40,16 @@ impl Mutating for NamespaceLifecycle {
 }
 
 /// Objects go into namespaces that exist and are not on their way out.
-async fn exists(core: &Core, kind: &Kind, object: &Value) -> Result<()> {
+async fn exists(context: &Context, kind: &Kind, object: &Value) -> Result<()> {
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
     let namespaces = builtin::namespaces();
-    let stored = core.stored(namespaces, "", namespace).await?;
+    let stored = context.stored(namespaces, "", namespace).await?;
     // The cache may lag behind the store by a moment, in which a namespace can begin to go.
-    let terminating = match core.caches.of(namespaces).get(&stored.key) {
+    let terminating = match context.caches.of(namespaces).get(&stored.key) {
         Some(entry) if entry.revision == stored.mod_revision => {
             entry.field("status.phase") == Some("Terminating")
         }
-        _ => core::read(namespaces, &stored)?["metadata"]["deletionTimestamp"].is_string(),
+        _ => context::read(namespaces, &stored)?["metadata"]["deletionTimestamp"].is_string(),
     };
     if !terminating {
         return Ok(());

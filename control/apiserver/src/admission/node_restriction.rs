@@ -12,7 +12,7 @@ use x509_parser::prelude::FromDer;
 
 use super::{Mutating, Operation, Request};
 use crate::authz::{self, Attributes, references};
-use crate::core::Core;
+use crate::context::Context;
 use crate::identity::Identity;
 use crate::request::ResourceInfo;
 use crate::status::{ApiError, Result};
@@ -74,15 +74,15 @@ impl Mutating for NodeRestriction {
 }
 
 async fn check(request: &Request<'_>, object: &Value) -> Result<()> {
-    let Request { core, identity, kind, name, namespace, .. } = *request;
+    let Request { context, identity, kind, name, namespace, .. } = *request;
     match (request.operation, request.part, request.old) {
-        (Operation::Create, None, _) => create(core, identity, kind, object).await,
+        (Operation::Create, None, _) => create(context, identity, kind, object).await,
         (Operation::Create, Some(Part::Binding), _) => bind(identity, kind, name),
         (Operation::Create, Some(Part::Eviction), _) => {
-            evict(identity, kind, &core.object(kind, namespace, name).await?)
+            evict(identity, kind, &context.object(kind, namespace, name).await?)
         }
         (Operation::Create, Some(Part::Token), _) => {
-            token(core, identity, kind, namespace, name, &object["spec"]).await
+            token(context, identity, kind, namespace, name, &object["spec"]).await
         }
         (Operation::Update, part, Some(old)) => update(identity, kind, part, object, old),
         (Operation::Delete, _, Some(old)) => delete(identity, kind, old),
@@ -91,14 +91,14 @@ async fn check(request: &Request<'_>, object: &Value) -> Result<()> {
 }
 
 /// Admits a creation.
-async fn create(core: &Core, identity: &Identity, kind: &Kind, object: &Value) -> Result<()> {
+async fn create(context: &Context, identity: &Identity, kind: &Kind, object: &Value) -> Result<()> {
     let name = name_of(object);
     let Some(node) = asking(identity, kind, name)? else { return Ok(()) };
     let verdict = match (&*kind.group, &*kind.resource) {
         ("", "pods") => {
             settled(kind, name, mirror_pod(node, object))?;
             let nodes = builtin::nodes();
-            let found = core.object(nodes, "", node).await?;
+            let found = context.object(nodes, "", node).await?;
             owner_uid(node, object, text(&found["metadata"]["uid"]))
         }
         ("", "nodes") => own_node(node, name).and_then(|()| new_node(node, object)),
@@ -382,7 +382,7 @@ fn signing_request(node: &str, object: &Value) -> Verdict {
 
 /// Admits a request for a token: only for a pod that runs on the node, and what that pod asks for.
 async fn token(
-    core: &Core,
+    context: &Context,
     identity: &Identity,
     kind: &Kind,
     namespace: &str,
@@ -399,7 +399,7 @@ async fn token(
     if uid.is_empty() {
         return refuse("node requested token with a pod binding without a uid");
     }
-    let pod = core.object(builtin::pods(), namespace, text(&bound["name"])).await?;
+    let pod = context.object(builtin::pods(), namespace, text(&bound["name"])).await?;
     if text(&pod["metadata"]["uid"]) != uid {
         return refuse(&format!(
             "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
@@ -413,7 +413,7 @@ async fn token(
         [one] => text(one),
         _ => return refuse("node may only request 0 or 1 audiences"),
     };
-    if names_audience(core, &pod, namespace, audience).await {
+    if names_audience(context, &pod, namespace, audience).await {
         return Ok(());
     }
     let target = ResourceInfo {
@@ -424,7 +424,7 @@ async fn token(
         ..ResourceInfo::default()
     };
     let asked = Attributes::resource("request-serviceaccounts-token-audience", &target);
-    if authz::decide(core, identity, &asked).is_allowed() {
+    if authz::decide(context, identity, &asked).is_allowed() {
         return Ok(());
     }
     refuse(&format!(
@@ -434,7 +434,7 @@ async fn token(
 }
 
 /// Whether a volume of the pod, or the driver behind one, wants tokens for this audience.
-async fn names_audience(core: &Core, pod: &Value, namespace: &str, audience: &str) -> bool {
+async fn names_audience(context: &Context, pod: &Value, namespace: &str, audience: &str) -> bool {
     let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
     for volume in items(&pod["spec"]["volumes"]) {
         let sources = items(&volume["projected"]["sources"]);
@@ -444,12 +444,12 @@ async fn names_audience(core: &Core, pod: &Value, namespace: &str, audience: &st
             return true;
         }
         let driver = match text(&volume["csi"]["driver"]) {
-            "" => claimed_driver(core, pod, namespace, &volume).await,
+            "" => claimed_driver(context, pod, namespace, &volume).await,
             driver => Some(driver.to_owned()),
         };
         let Some(driver) = driver else { continue };
         let drivers = builtin::csi_drivers();
-        let Ok(driver) = core.object(drivers, "", &driver).await else { continue };
+        let Ok(driver) = context.object(drivers, "", &driver).await else { continue };
         if items(&driver["spec"]["tokenRequests"])
             .iter()
             .any(|request| text(&request["audience"]) == audience)
@@ -461,15 +461,15 @@ async fn names_audience(core: &Core, pod: &Value, namespace: &str, audience: &st
 }
 
 /// The driver of the volume behind a claim.
-async fn claimed_driver(core: &Core, pod: &Value, namespace: &str, volume: &Value) -> Option<String> {
+async fn claimed_driver(context: &Context, pod: &Value, namespace: &str, volume: &Value) -> Option<String> {
     let claim = match text(&volume["persistentVolumeClaim"]["claimName"]) {
         "" if volume["ephemeral"].is_object() => format!("{}-{}", name_of(pod), text(&volume["name"])),
         "" => return None,
         name => name.to_owned(),
     };
     let claims = builtin::persistent_volume_claims();
-    let claim = core.object(claims, namespace, &claim).await.ok()?;
+    let claim = context.object(claims, namespace, &claim).await.ok()?;
     let volumes = builtin::persistent_volumes();
-    let volume = core.object(volumes, "", text(&claim["spec"]["volumeName"])).await.ok()?;
+    let volume = context.object(volumes, "", text(&claim["spec"]["volumeName"])).await.ok()?;
     volume["spec"]["csi"]["driver"].as_str().map(str::to_owned)
 }

@@ -5,7 +5,7 @@ use podwire_api::{Part, builtin};
 use serde_json::{Map, Value};
 
 use super::{Mutating, Operation, Request};
-use crate::core::{self, Core};
+use crate::context::{self, Context};
 use crate::status::Result;
 
 /// The plugin.
@@ -25,16 +25,16 @@ impl Mutating for PodTopologyLabels {
             None => object["spec"]["nodeName"].as_str(),
         };
         if let Some(node) = node.filter(|node| !node.is_empty()) {
-            label(object, topology(request.core, node));
+            label(object, topology(request.context, node));
         }
         Box::pin(std::future::ready(Ok(())))
     }
 }
 
 /// The labels that say where a node is; none of a node nobody knows.
-fn topology(core: &Core, node: &str) -> Map<String, Value> {
+fn topology(context: &Context, node: &str) -> Map<String, Value> {
     let nodes = builtin::nodes();
-    let Some(entry) = core.caches.of(nodes).get(&core::key(nodes, "", node)) else { return Map::new() };
+    let Some(entry) = context.caches.of(nodes).get(&context::key(nodes, "", node)) else { return Map::new() };
     let says_where =
         |key: &str| matches!(key, "topology.kubernetes.io/zone" | "topology.kubernetes.io/region");
     let labels = entry.labels().filter(|(key, _)| says_where(key));

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Mutating, Operation, Request, Validating};
 use crate::cache::Scope;
-use crate::core::Core;
+use crate::context::Context;
 use crate::status::{ApiError, Result};
 
 /// The plugin.
@@ -22,7 +22,7 @@ impl Mutating for Priority {
         Box::pin(async move {
             match request.old {
                 Some(old) => keep(pod, old),
-                None => complete(request.core, pod).await?,
+                None => complete(request.context, pod).await?,
             }
             Ok(())
         })
@@ -35,7 +35,7 @@ impl Validating for Priority {
     }
 
     fn validate<'a>(&'a self, request: &'a Request<'a>, class: &'a Value) -> BoxFuture<'a, Result<()>> {
-        Box::pin(only_default(request.core, class, request.operation == Operation::Create))
+        Box::pin(only_default(request.context, class, request.operation == Operation::Create))
     }
 }
 
@@ -48,20 +48,20 @@ fn keep(new: &mut Value, old: &Value) {
     }
 }
 
-async fn complete(core: &Core, pod: &mut Value) -> Result<()> {
+async fn complete(context: &Context, pod: &mut Value) -> Result<()> {
     let classes = builtin::priority_classes();
     let asked = pod["spec"]["priorityClassName"].as_str().filter(|name| !name.is_empty()).map(str::to_owned);
     let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let refuse = |why: String| ApiError::forbidden("", "pods", &pod_name, &why);
     let class = match &asked {
         Some(name) => {
-            let found = core.object(classes, "", name).await.map_err(|error| match error.code {
+            let found = context.object(classes, "", name).await.map_err(|error| match error.code {
                 StatusCode::NOT_FOUND => refuse(format!("no PriorityClass with name {name} was found")),
                 _ => error,
             })?;
             Some(found)
         }
-        None => default_class(core),
+        None => default_class(context),
     };
     let (value, policy) = match &class {
         Some(class) => (class["value"].as_i64().unwrap_or(0), class["preemptionPolicy"].as_str()),
@@ -91,14 +91,14 @@ fn resolve(spec: &mut Value, value: i64, policy: Option<&str>) -> Result<(), Str
 }
 
 /// Refuses a second class for pods that name none.
-async fn only_default(core: &Core, class: &Value, is_new: bool) -> Result<()> {
+async fn only_default(context: &Context, class: &Value, is_new: bool) -> Result<()> {
     if class["globalDefault"] != true {
         return Ok(());
     }
     // The cache may not have heard yet of one that was stored a moment ago.
-    core.caches.wait_for(core.store.revision().await?).await?;
+    context.caches.wait_for(context.store.revision().await?).await?;
     let name = class["metadata"]["name"].as_str().unwrap_or_default();
-    let Some(default) = default_class(core) else { return Ok(()) };
+    let Some(default) = default_class(context) else { return Ok(()) };
     let other = default["metadata"]["name"].as_str().unwrap_or_default();
     if !is_new && other == name {
         return Ok(());
@@ -108,10 +108,10 @@ async fn only_default(core: &Core, class: &Value, is_new: bool) -> Result<()> {
 }
 
 /// The class for pods that name none; the lowest of several wins.
-fn default_class(core: &Core) -> Option<Value> {
+fn default_class(context: &Context) -> Option<Value> {
     let classes = builtin::priority_classes();
     let scope = Scope { prefix: classes.storage_prefix.to_string(), node: None, key: None };
-    let snapshot = core.caches.of(classes).snapshot(&scope);
+    let snapshot = context.caches.of(classes).snapshot(&scope);
     let marked = |tail: &[u8]| tail.windows(20).any(|part| part == b"\"globalDefault\":true");
     let marked = snapshot.entries.iter().filter(|entry| marked(&entry.tail));
     let defaults = marked.map(|entry| entry.decode(classes));

@@ -8,7 +8,7 @@ use podwire_api::builtin;
 use serde_json::Value;
 
 use super::{Mutating, Operation, Request};
-use crate::core::Core;
+use crate::context::Context;
 use crate::status::{ApiError, Result};
 
 /// The plugin.
@@ -20,17 +20,17 @@ impl Mutating for RuntimeClass {
     }
 
     fn admit<'a>(&'a self, request: &'a Request<'a>, pod: &'a mut Value) -> BoxFuture<'a, Result<()>> {
-        Box::pin(exists(request.core, pod))
+        Box::pin(exists(request.context, pod))
     }
 }
 
 /// Refuses a pod whose runtime class nobody has made.
-async fn exists(core: &Core, pod: &Value) -> Result<()> {
+async fn exists(context: &Context, pod: &Value) -> Result<()> {
     let Some(class) = pod["spec"]["runtimeClassName"].as_str().filter(|class| !class.is_empty()) else {
         return Ok(());
     };
     let classes = builtin::runtime_classes();
-    core.stored(classes, "", class).await.map(drop).map_err(|error| match error.code {
+    context.stored(classes, "", class).await.map(drop).map_err(|error| match error.code {
         StatusCode::NOT_FOUND => {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default();
             let why = format!("pod rejected: RuntimeClass \"{class}\" not found");

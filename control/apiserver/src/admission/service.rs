@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::Request;
 use crate::cache::Scope;
-use crate::core::Core;
+use crate::context::Context;
 use crate::handler::create;
 use crate::status::{ApiError, Result};
 
@@ -58,28 +58,28 @@ impl Grants {
 }
 
 /// Gives a service that is created or changed what it lacks.
-pub(crate) fn hold<'a>(core: &'a Core, request: &Request<'_>, object: &mut Value) -> Result<Held<'a>> {
-    let services = &core.services;
+pub(crate) fn hold<'a>(context: &'a Context, request: &Request<'_>, object: &mut Value) -> Result<Held<'a>> {
+    let services = &context.services;
     if !request.is_whole("", "Service") {
         return Ok(services.nothing());
     }
     match request.old {
-        Some(old) => services.reassign(core, object, old),
-        None => services.assign(core, object),
+        Some(old) => services.reassign(context, object, old),
+        None => services.assign(context, object),
     }
 }
 
 /// Gives back what a removed object held.
-pub(crate) fn deleted(core: &Core, kind: &Kind, object: &Value) {
+pub(crate) fn deleted(context: &Context, kind: &Kind, object: &Value) {
     if kind.is("", "Service") {
-        core.services.release(object);
+        context.services.release(object);
     }
 }
 
 /// Gives back what a changed object holds no more.
-pub(crate) fn changed(core: &Core, kind: &Kind, new: &Value, old: &Value) {
+pub(crate) fn changed(context: &Context, kind: &Kind, new: &Value, old: &Value) {
     if kind.is("", "Service") {
-        core.services.changed(new, old);
+        context.services.changed(new, old);
     }
 }
 
@@ -151,17 +151,17 @@ impl Allocator {
     }
 
     /// Gives a new service its address and its ports.
-    fn assign(&self, core: &Core, service: &mut Value) -> Result<Held<'_>> {
+    fn assign(&self, context: &Context, service: &mut Value) -> Result<Held<'_>> {
         let mut held = self.nothing();
         if service["spec"]["type"] != "ExternalName" {
-            self.assign_address(core, service, &mut held)?;
-            self.assign_ports(core, service, &Grants::default(), &mut held)?;
+            self.assign_address(context, service, &mut held)?;
+            self.assign_ports(context, service, &Grants::default(), &mut held)?;
         }
         Ok(held)
     }
 
     /// Keeps over an update what the service has, and gives it what it lacks now.
-    fn reassign(&self, core: &Core, new: &mut Value, old: &Value) -> Result<Held<'_>> {
+    fn reassign(&self, context: &Context, new: &mut Value, old: &Value) -> Result<Held<'_>> {
         let mut held = self.nothing();
         change::carry_over(new, old);
         change::drop_what_the_type_forbids(new, old);
@@ -169,18 +169,18 @@ impl Allocator {
             return Ok(held);
         }
         if !old["spec"]["clusterIP"].is_string() {
-            self.assign_address(core, new, &mut held)?;
+            self.assign_address(context, new, &mut held)?;
         }
-        self.assign_ports(core, new, &Grants::of(old), &mut held)?;
+        self.assign_ports(context, new, &Grants::of(old), &mut held)?;
         Ok(held)
     }
 
-    fn assign_address(&self, core: &Core, service: &mut Value, held: &mut Held<'_>) -> Result<()> {
+    fn assign_address(&self, context: &Context, service: &mut Value, held: &mut Held<'_>) -> Result<()> {
         let asked = service["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();
         if asked == "None" {
             service["spec"]["clusterIPs"] = json!(["None"]);
         } else {
-            let address = self.take_address(core, service, &asked)?;
+            let address = self.take_address(context, service, &asked)?;
             held.grants.addresses.insert(address);
             service["spec"]["clusterIP"] = address.to_string().into();
             service["spec"]["clusterIPs"] = json!([address.to_string()]);
@@ -208,7 +208,7 @@ impl Allocator {
     /// Gives every port its node port; ports of one number, for several protocols, share theirs.
     fn assign_ports(
         &self,
-        core: &Core,
+        context: &Context,
         service: &mut Value,
         own: &Grants,
         held: &mut Held<'_>,
@@ -236,7 +236,7 @@ impl Allocator {
                 (asked, _) => {
                     let asked = asked.or_else(later);
                     let field = format!("spec.ports[{at}].nodePort");
-                    self.take_port(core, service, asked, own, held, &field)?
+                    self.take_port(context, service, asked, own, held, &field)?
                 }
             };
             given.push((number, chosen));
@@ -244,7 +244,7 @@ impl Allocator {
         }
         if change::has_health_port(&service["spec"]) {
             let asked = node_port(&service["spec"]["healthCheckNodePort"]);
-            let port = self.take_port(core, service, asked, own, held, "spec.healthCheckNodePort")?;
+            let port = self.take_port(context, service, asked, own, held, "spec.healthCheckNodePort")?;
             service["spec"]["healthCheckNodePort"] = port.into();
         }
         Ok(())
@@ -254,9 +254,9 @@ impl Allocator {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_address(&self, core: &Core, service: &Value, asked: &str) -> Result<IpAddr> {
+    fn take_address(&self, context: &Context, service: &Value, asked: &str) -> Result<IpAddr> {
         let mut guard = self.taken();
-        let taken = &mut guard.get_or_insert_with(|| stored(core)).addresses;
+        let taken = &mut guard.get_or_insert_with(|| stored(context)).addresses;
         if asked.is_empty() {
             let free = (10..self.size().saturating_sub(1)).map(|n| self.nth(n)).find(|a| !taken.contains(a));
             let address =
@@ -277,7 +277,7 @@ impl Allocator {
 
     fn take_port(
         &self,
-        core: &Core,
+        context: &Context,
         service: &Value,
         asked: Option<u16>,
         own: &Grants,
@@ -288,7 +288,7 @@ impl Allocator {
             return Ok(asked);
         }
         let mut guard = self.taken();
-        let taken = &mut guard.get_or_insert_with(|| stored(core)).ports;
+        let taken = &mut guard.get_or_insert_with(|| stored(context)).ports;
         let port = match asked {
             Some(asked) => {
                 let refuse =
@@ -361,11 +361,11 @@ fn has_node_ports(spec: &Value) -> bool {
     matches!(spec["type"].as_str(), Some("NodePort" | "LoadBalancer"))
 }
 
-fn stored(core: &Core) -> Grants {
+fn stored(context: &Context) -> Grants {
     let services = builtin::services();
     let scope = Scope { prefix: services.storage_prefix.to_string(), node: None, key: None };
     let mut all = Grants::default();
-    for entry in core.caches.of(services).snapshot(&scope).entries {
+    for entry in context.caches.of(services).snapshot(&scope).entries {
         all.add(&Grants::of(&entry.decode(services)));
     }
     all

@@ -8,7 +8,7 @@ use podwire_api::builtin;
 use serde_json::{Value, json};
 
 use super::{Mutating, Operation, Request};
-use crate::core::Core;
+use crate::context::Context;
 use crate::handler::create::random_suffix;
 use crate::status::{ApiError, Result};
 
@@ -29,14 +29,14 @@ impl Mutating for ServiceAccount {
         Box::pin(async move {
             // A mirror pod runs without an account.
             if pod["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_null() {
-                complete(request.core, pod).await?;
+                complete(request.context, pod).await?;
             }
             Ok(())
         })
     }
 }
 
-async fn complete(core: &Core, pod: &mut Value) -> Result<()> {
+async fn complete(context: &Context, pod: &mut Value) -> Result<()> {
     let given = ["serviceAccountName", "serviceAccount"]
         .iter()
         .find_map(|key| pod["spec"][*key].as_str().filter(|name| !name.is_empty()));
@@ -44,7 +44,7 @@ async fn complete(core: &Core, pod: &mut Value) -> Result<()> {
     pod["spec"]["serviceAccountName"] = account.as_str().into();
     pod["spec"]["serviceAccount"] = account.as_str().into();
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
-    let found = find_account(core, &namespace, &account).await.map_err(|error| {
+    let found = find_account(context, &namespace, &account).await.map_err(|error| {
         let name = pod["metadata"]["name"].as_str().unwrap_or_default();
         let cause = match error.code {
             StatusCode::NOT_FOUND => format!("serviceaccount \"{account}\" not found"),
@@ -69,13 +69,13 @@ async fn complete(core: &Core, pod: &mut Value) -> Result<()> {
 }
 
 /// Finds an account; the default one of a young namespace may take a moment to appear.
-async fn find_account(core: &Core, namespace: &str, account: &str) -> Result<Value> {
+async fn find_account(context: &Context, namespace: &str, account: &str) -> Result<Value> {
     let accounts = builtin::service_accounts();
-    let mut news = core.caches.of(accounts).news();
+    let mut news = context.caches.of(accounts).news();
     let deadline = tokio::time::Instant::now() + ACCOUNT_WAIT;
     loop {
         news.borrow_and_update();
-        match core.object(accounts, namespace, account).await {
+        match context.object(accounts, namespace, account).await {
             Err(error) if account == "default" && error.code == StatusCode::NOT_FOUND => {
                 if !matches!(tokio::time::timeout_at(deadline, news.changed()).await, Ok(Ok(()))) {
                     return Err(error);

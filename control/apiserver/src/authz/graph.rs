@@ -14,7 +14,7 @@ use super::follow::{Followed, News};
 use super::references::{self, Sort};
 use crate::cache::{Caches, ChangeKind, Entry};
 use crate::codec;
-use crate::core;
+use crate::context;
 use crate::extract::Wanted;
 
 /// An object: its sort, namespace and name.
@@ -88,7 +88,7 @@ impl Graph {
     /// Whether a pod of `node` uses the volume.
     pub(crate) fn connects_volume(&self, node: &str, name: &str) -> bool {
         let state = self.current();
-        let key = core::key(builtin::persistent_volumes(), "", name);
+        let key = context::key(builtin::persistent_volumes(), "", name);
         state.known_volumes.get(key.as_str()).is_some_and(|volume| state.reaches(&volume.claim, node))
     }
 

@@ -13,7 +13,7 @@ use super::Attributes;
 use super::follow::{Followed, News};
 use super::rule::Rule;
 use crate::cache::{Caches, ChangeKind, Entry};
-use crate::core;
+use crate::context;
 use crate::identity::Identity;
 
 /// The API group of roles and bindings.
@@ -113,8 +113,8 @@ impl Binding {
 fn role_key(role_kind: &str, namespace: &str, name: &str) -> String {
     match role_kind {
         // A cluster role binding may not refer to a role; there is none in no namespace.
-        "Role" => core::key(builtin::roles(), namespace, name),
-        "ClusterRole" => core::key(builtin::cluster_roles(), "", name),
+        "Role" => context::key(builtin::roles(), namespace, name),
+        "ClusterRole" => context::key(builtin::cluster_roles(), "", name),
         _ => String::new(),
     }
 }

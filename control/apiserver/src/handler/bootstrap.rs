@@ -9,29 +9,29 @@ use serde_json::{Value, json};
 
 use super::create::Insert;
 use super::options::{FieldValidation, WriteOptions};
-use crate::core::{self, Core};
+use crate::context::{self, Context};
 use crate::identity::{Identity, MASTERS};
 use crate::status::Result;
 
 /// Creates what is missing; what is there stays as it is.
-pub(crate) async fn run(core: &Core) -> Result<()> {
+pub(crate) async fn run(context: &Context) -> Result<()> {
     let namespaces = ["default", "kube-system", "kube-public", "kube-node-lease"];
     let namespaces = namespaces.map(|name| (builtin::namespaces(), json!({"metadata": {"name": name}})));
-    ensure_all(core, namespaces.into()).await?;
-    futures::future::try_join(ensure_all(core, objects(core)), roles::run(core)).await?;
+    ensure_all(context, namespaces.into()).await?;
+    futures::future::try_join(ensure_all(context, objects(context)), roles::run(context)).await?;
     Ok(())
 }
 
 /// Everything beside the namespaces.
-fn objects(core: &Core) -> Vec<(&'static Arc<Kind>, Value)> {
+fn objects(context: &Context) -> Vec<(&'static Arc<Kind>, Value)> {
     let class = |name: &str, value: u32, description: &str| json!({"metadata": {"name": name}, "value": value, "description": description});
     // The controllers would make accounts a moment later; the first pod need not wait for them.
     let account = |namespace: &str| json!({"metadata": {"name": "default", "namespace": namespace}});
     let service = json!({
         "metadata": {"name": "kubernetes", "namespace": "default",
                      "labels": {"component": "apiserver", "provider": "kubernetes"}},
-        "spec": {"type": "ClusterIP", "clusterIP": core.services.first().to_string(), "sessionAffinity": "None",
-                 "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port(core)}]},
+        "spec": {"type": "ClusterIP", "clusterIP": context.services.first().to_string(), "sessionAffinity": "None",
+                 "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port(context)}]},
     });
     let cluster = class("system-cluster-critical", 2_000_000_000, "for pods the cluster cannot work without");
     let node = class("system-node-critical", 2_000_001_000, "for pods their node cannot work without");
@@ -45,32 +45,32 @@ fn objects(core: &Core) -> Vec<(&'static Arc<Kind>, Value)> {
 }
 
 /// Creates several objects side by side, so that they share the store's commits.
-async fn ensure_all(core: &Core, objects: Vec<(&'static Arc<Kind>, Value)>) -> Result<()> {
-    let tasks = objects.into_iter().map(|(kind, object)| ensure(core, kind, object));
+async fn ensure_all(context: &Context, objects: Vec<(&'static Arc<Kind>, Value)>) -> Result<()> {
+    let tasks = objects.into_iter().map(|(kind, object)| ensure(context, kind, object));
     futures::future::try_join_all(tasks).await?;
     Ok(())
 }
 
-fn port(core: &Core) -> u16 {
-    core.advertised.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(6443)
+fn port(context: &Context) -> u16 {
+    context.advertised.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(6443)
 }
 
-async fn ensure(core: &Core, kind: &Kind, object: Value) -> Result<()> {
+async fn ensure(context: &Context, kind: &Kind, object: Value) -> Result<()> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let key = core::key(kind, &text(&object["metadata"]["namespace"]), &text(&object["metadata"]["name"]));
-    if core.caches.of(kind).get(&key).is_some() {
+    let key = context::key(kind, &text(&object["metadata"]["namespace"]), &text(&object["metadata"]["name"]));
+    if context.caches.of(kind).get(&key).is_some() {
         return Ok(());
     }
-    creation(core, kind, object).await
+    creation(context, kind, object).await
 }
 
 /// Creates an object unless somebody else did.
-async fn creation(core: &Core, kind: &Kind, mut object: Value) -> Result<()> {
+async fn creation(context: &Context, kind: &Kind, mut object: Value) -> Result<()> {
     object["apiVersion"] = kind.api_version().into();
     object["kind"] = (*kind.kind).into();
     let (identity, options) = (server(), options());
     let insert =
-        Insert { core, identity: &identity, kind, options: &options, operation: apply::Operation::Update };
+        Insert { context, identity: &identity, kind, options: &options, operation: apply::Operation::Update };
     match insert.run(object).await {
         Err(error) if error.reason != "AlreadyExists" => Err(error),
         _ => Ok(()),

@@ -13,7 +13,7 @@ use super::{Call, decode, render};
 use crate::admission::{self, Operation, Request, service};
 use crate::body::Response;
 use crate::codec;
-use crate::core::{self, Core};
+use crate::context::{self, Context};
 use crate::identity::Identity;
 use crate::status::{ApiError, Result};
 
@@ -33,7 +33,7 @@ pub(crate) async fn create(call: &mut Call) -> Result<Response> {
     let mut warnings = warnings::on_create(kind, &object);
     warnings.extend(kind.strategy.unenforced(kind, &object));
     let write = Insert {
-        core: &call.core,
+        context: &call.context,
         identity: &call.identity,
         kind,
         options: &options,
@@ -78,7 +78,7 @@ pub(crate) enum Inserted {
 
 /// One creation, by a client or by the server itself.
 pub(crate) struct Insert<'a> {
-    pub(crate) core: &'a Core,
+    pub(crate) context: &'a Context,
     pub(crate) identity: &'a Identity,
     pub(crate) kind: &'a Kind,
     pub(crate) options: &'a WriteOptions,
@@ -99,7 +99,7 @@ impl Insert<'_> {
         let generated = name_it(&mut object);
         let (namespace, named) = self.place(&object);
         let request = Request {
-            core: self.core,
+            context: self.context,
             identity: self.identity,
             kind,
             part: None,
@@ -109,7 +109,7 @@ impl Insert<'_> {
             old: None,
         };
         admission::mutate(&request, &mut object).await?;
-        let held = service::hold(self.core, &request, &mut object)?;
+        let held = service::hold(self.context, &request, &mut object)?;
         fill_metadata(&mut object);
         kind.strategy.complete(&mut object);
         strategy::prepare_create(kind, &mut object);
@@ -149,10 +149,10 @@ impl Insert<'_> {
         for attempt in 1.. {
             let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
             let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            let key = core::key(kind, namespace, &name);
+            let key = context::key(kind, namespace, &name);
             let value = encode(kind, &object);
             let conflict = if self.options.dry_run {
-                match self.core.store.get(&key).await? {
+                match self.context.store.get(&key).await? {
                     None => return Ok(Inserted::Dry(object)),
                     found => found,
                 }
@@ -161,7 +161,7 @@ impl Insert<'_> {
                     return Err(ApiError::too_large_to_store());
                 }
                 let op = Op::Put { value: value.clone(), ttl: kind.strategy.facts().ttl };
-                match self.core.store.txn(&key, Guard::Absent, op).await? {
+                match self.context.store.txn(&key, Guard::Absent, op).await? {
                     Outcome::Committed { revision, .. } => {
                         let key = key.into();
                         return Ok(Inserted::Stored(KeyValue {

@@ -142,7 +142,7 @@ pub(crate) fn object(
              couldn't get version/kind; json parse error: json: {why} ({start})"
         )));
     }
-    check_type(&call.core.kinds.now().registry, kind, &mut value)?;
+    check_type(&call.context.kinds.now().registry, kind, &mut value)?;
     let unfit = |why: &dyn std::fmt::Display| {
         let (kind, version) = (&kind.kind, &kind.version);
         ApiError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))

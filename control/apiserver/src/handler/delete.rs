@@ -15,7 +15,7 @@ use super::{Call, list, render};
 use crate::admission::{self, Operation, Request, service};
 use crate::body::Response;
 use crate::cache::Entry;
-use crate::core::{self, Core};
+use crate::context::{self, Context};
 use crate::identity::Identity;
 use crate::status::{self, ApiError, Result};
 
@@ -30,7 +30,7 @@ pub(crate) async fn delete(call: &mut Call) -> Result<Response> {
     let options = DeleteOptions::read(call).await?;
     warn_of_orphans(call, &options);
     let deletion = Deletion {
-        core: &call.core,
+        context: &call.context,
         identity: &call.identity,
         kind: &call.kind,
         namespace: call.namespace(),
@@ -66,7 +66,13 @@ pub(crate) async fn delete_collection(call: &mut Call) -> Result<Response> {
     // Many at a time, so that they share the store's commits.
     let mut results = stream::iter(listed.entries)
         .map(|entry| {
-            remove_entry(call.core.clone(), call.identity.clone(), call.kind.clone(), entry, options.clone())
+            remove_entry(
+                call.context.clone(),
+                call.identity.clone(),
+                call.kind.clone(),
+                entry,
+                options.clone(),
+            )
         })
         .buffered(AT_A_TIME)
         .boxed();
@@ -79,7 +85,7 @@ pub(crate) async fn delete_collection(call: &mut Call) -> Result<Response> {
 
 /// Deletes one object of a collection; one that is gone already is left out.
 async fn remove_entry(
-    core: Arc<Core>,
+    context: Arc<Context>,
     identity: Arc<Identity>,
     kind: Arc<Kind>,
     entry: Arc<Entry>,
@@ -87,9 +93,9 @@ async fn remove_entry(
 ) -> Result<Option<Value>> {
     let name = entry.field("metadata.name").unwrap_or_default();
     let namespace = entry.field("metadata.namespace").unwrap_or_default();
-    let deletion = Deletion { core: &core, identity: &identity, kind: &kind, namespace, name };
+    let deletion = Deletion { context: &context, identity: &identity, kind: &kind, namespace, name };
     match deletion.run(&options).await {
-        Ok(Removed::Later(kv)) => Ok(Some(core::read(&kind, &kv)?)),
+        Ok(Removed::Later(kv)) => Ok(Some(context::read(&kind, &kv)?)),
         Ok(Removed::Gone(object)) => Ok(Some(object)),
         Err(error) if error.code == StatusCode::NOT_FOUND => Ok(None),
         Err(error) => Err(error),
@@ -116,7 +122,7 @@ enum Step {
 
 /// One deletion.
 pub(crate) struct Deletion<'a> {
-    pub(crate) core: &'a Core,
+    pub(crate) context: &'a Context,
     pub(crate) identity: &'a Identity,
     pub(crate) kind: &'a Kind,
     pub(crate) namespace: &'a str,
@@ -126,9 +132,9 @@ pub(crate) struct Deletion<'a> {
 impl Deletion<'_> {
     /// Deletes, again from the start when somebody else wrote in between.
     pub(crate) async fn run(&self, options: &DeleteOptions) -> Result<Removed> {
-        let mut stored = self.core.stored(self.kind, self.namespace, self.name).await?;
+        let mut stored = self.context.stored(self.kind, self.namespace, self.name).await?;
         for _ in 0..ATTEMPTS {
-            let object = core::read(self.kind, &stored)?;
+            let object = context::read(self.kind, &stored)?;
             self.check(options, &object)?;
             self.admit(&object).await?;
             let outcome = match plan(self.kind, object, options, jiff::Timestamp::now()) {
@@ -136,7 +142,7 @@ impl Deletion<'_> {
                 Step::Mark(object) if options.dry_run => return Ok(Removed::Gone(object)),
                 Step::Remove(object) if options.dry_run => return Ok(Removed::Gone(object)),
                 Step::Mark(object) => {
-                    match update::put(self.core, self.kind, &stored, encode(self.kind, &object)).await? {
+                    match update::put(self.context, self.kind, &stored, encode(self.kind, &object)).await? {
                         Ok(Changed::Stored(kv)) => return Ok(Removed::Later(kv)),
                         Ok(Changed::Object(object)) => return Ok(Removed::Gone(object)),
                         Err(current) => current,
@@ -144,9 +150,9 @@ impl Deletion<'_> {
                 }
                 Step::Remove(object) => {
                     let guard = Guard::ModRevision(stored.mod_revision);
-                    match self.core.store.txn(&stored.key, guard, Op::Delete).await? {
+                    match self.context.store.txn(&stored.key, guard, Op::Delete).await? {
                         Outcome::Committed { .. } => {
-                            service::deleted(self.core, self.kind, &object);
+                            service::deleted(self.context, self.kind, &object);
                             return Ok(Removed::Gone(object));
                         }
                         Outcome::Conflict { current } => current,
@@ -160,7 +166,7 @@ impl Deletion<'_> {
 
     async fn admit(&self, object: &Value) -> Result<()> {
         let request = Request {
-            core: self.core,
+            context: self.context,
             identity: self.identity,
             kind: self.kind,
             part: None,

@@ -14,7 +14,7 @@ use super::{Call, render};
 use crate::body::{Response, respond_pieces};
 use crate::cache::{Entry, Scope};
 use crate::codec;
-use crate::core;
+use crate::context;
 use crate::negotiate::{Encoding, PROTOBUF, Representation, Shape};
 use crate::status::{ApiError, Result};
 
@@ -30,7 +30,7 @@ were created, modified, or deleted between the time the first chunk was returned
 /// One object.
 pub(crate) async fn get(call: &mut Call) -> Result<Response> {
     let rep = call.representation()?;
-    let kv = call.core.stored(&call.kind, call.namespace(), call.name()).await?;
+    let kv = call.context.stored(&call.kind, call.namespace(), call.name()).await?;
     render::stored(call, StatusCode::OK, rep, &kv)
 }
 
@@ -103,7 +103,8 @@ fn scope(call: &Call, fields: Option<&FieldSelector>) -> Scope {
     let prefix = &call.kind.storage_prefix;
     let prefix = if namespace.is_empty() { prefix.to_string() } else { format!("{prefix}{namespace}/") };
     let single = !namespace.is_empty() || !call.kind.namespaced;
-    let key = equal("metadata.name").filter(|_| single).map(|name| core::key(&call.kind, &namespace, &name));
+    let key =
+        equal("metadata.name").filter(|_| single).map(|name| context::key(&call.kind, &namespace, &name));
     Scope { prefix, node: equal("spec.nodeName").filter(|node| !node.is_empty()), key }
 }
 
@@ -139,7 +140,7 @@ async fn read_page(call: &Call, selection: &Selection, page: &Page) -> Result<Li
             })
         }
         (None, Some(version)) if page.exact && version > 0 => {
-            let current = call.core.store.revision().await?;
+            let current = call.context.store.revision().await?;
             if version > current {
                 return Err(ApiError::version_too_large(version, current));
             }
@@ -161,11 +162,11 @@ async fn newest(
 ) -> Result<Listed> {
     let wanted = match version {
         Some(version) => version,
-        None => call.core.store.revision().await?,
+        None => call.context.store.revision().await?,
     };
-    call.core.caches.wait_for(wanted).await?;
-    let applied = call.core.caches.applied();
-    let snapshot = call.core.caches.of(&call.kind).snapshot(&selection.scope);
+    call.context.caches.wait_for(wanted).await?;
+    let applied = call.context.caches.applied();
+    let snapshot = call.context.caches.of(&call.kind).snapshot(&selection.scope);
     let revision = applied.max(snapshot.newest);
     let mut entries = snapshot.entries;
     if let Some(start) = start {
@@ -194,12 +195,12 @@ async fn at_revision(
     revision: u64,
     start: Option<&String>,
 ) -> Result<Listed> {
-    let cache = call.core.caches.of(&call.kind);
+    let cache = call.context.caches.of(&call.kind);
     let prefix = &selection.scope.prefix;
     let mut after = start.map(|start| format!("{prefix}{}", start.trim_end_matches('\0')));
     let mut entries = Vec::new();
     loop {
-        let listing = call.core.store.list(prefix, after.as_deref(), page.limit, Some(revision)).await?;
+        let listing = call.context.store.list(prefix, after.as_deref(), page.limit, Some(revision)).await?;
         let last = listing.items.last().map(|kv| kv.key.to_string());
         for (at, kv) in listing.items.iter().enumerate() {
             let Some(entry) = cache.read_entry(kv).filter(|entry| selection.takes(entry)) else { continue };
@@ -249,7 +250,7 @@ fn render_list(call: &Call, rep: Representation, listed: Listed) -> Result<Respo
 /// An entry as an object of `kind`.
 pub(crate) fn decoded(kind: &Kind, entry: &Entry) -> Value {
     let mut object = entry.decode(kind);
-    core::to_version(kind, &mut object);
+    context::to_version(kind, &mut object);
     object
 }
 

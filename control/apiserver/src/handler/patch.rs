@@ -261,7 +261,7 @@ async fn merge_applied(
             ));
         }
         let insert = Insert {
-            core: &call.core,
+            context: &call.context,
             identity: &call.identity,
             kind,
             options,

@@ -14,7 +14,7 @@ use super::{Call, decode};
 use crate::admission::{self, Operation, Request};
 use crate::body::{self, Response};
 use crate::cache::Scope;
-use crate::core;
+use crate::context;
 use crate::status::{ApiError, Result};
 
 fn created() -> Response {
@@ -46,7 +46,7 @@ pub(crate) async fn bind(call: &mut Call) -> Result<Response> {
         .run(|pod| {
             let found = pod["metadata"]["uid"].as_str().unwrap_or_default();
             if !uid.is_empty() && uid != found {
-                let key = core::key(change.kind, change.namespace, change.name);
+                let key = context::key(change.kind, change.namespace, change.name);
                 let why = super::update::precondition("UID", uid, found, &key);
                 return Err(ApiError::conflict(change.kind, change.name, &why));
             }
@@ -111,7 +111,7 @@ pub(crate) async fn evict(call: &mut Call) -> Result<Response> {
     let options = WriteOptions::read(call, "CreateOptions")?;
     let mut delete = DeleteOptions::from_value(&eviction["deleteOptions"]);
     delete.dry_run |= options.dry_run;
-    let pod = call.core.object(&call.kind, call.namespace(), call.name()).await?;
+    let pod = call.context.object(&call.kind, call.namespace(), call.name()).await?;
     admission::admit(&Request::of(call, Operation::Create), &mut eviction).await?;
     let running = pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null();
     if running {
@@ -122,8 +122,8 @@ pub(crate) async fn evict(call: &mut Call) -> Result<Response> {
         change.untracked = true;
         change.run(|pod| Ok(disrupted(pod))).await?;
     }
-    let (core, identity, kind) = (&call.core, &call.identity, &call.kind);
-    let deletion = Deletion { core, identity, kind, namespace: call.namespace(), name: call.name() };
+    let (context, identity, kind) = (&call.context, &call.identity, &call.kind);
+    let deletion = Deletion { context, identity, kind, namespace: call.namespace(), name: call.name() };
     deletion.run(&delete).await?;
     Ok(created())
 }
@@ -131,7 +131,7 @@ pub(crate) async fn evict(call: &mut Call) -> Result<Response> {
 fn check_budgets(call: &Call, pod: &Value) -> Result<()> {
     let budgets = builtin::pod_disruption_budgets();
     let prefix = format!("{}{}/", budgets.storage_prefix, call.namespace());
-    let snapshot = call.core.caches.of(budgets).snapshot(&Scope { prefix, node: None, key: None });
+    let snapshot = call.context.caches.of(budgets).snapshot(&Scope { prefix, node: None, key: None });
     let none = serde_json::Map::new();
     let labels = pod["metadata"]["labels"].as_object().unwrap_or(&none);
     for budget in snapshot.entries.iter().map(|entry| entry.decode(budgets)) {

@@ -104,10 +104,10 @@ pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
     let log = call.part == Some(Part::Log);
     if !log {
         // To open a stream is to do something in the pod, whichever method carries it.
-        authz::check(&call.core, &call.identity, &Attributes::resource("create", &call.target))?;
+        authz::check(&call.context, &call.identity, &Attributes::resource("create", &call.target))?;
         admission::admit(&admission::Request::of(call, Operation::Connect), &mut Value::Null).await?;
     }
-    let pod = call.core.object(&call.kind, call.namespace(), call.name()).await?;
+    let pod = call.context.object(&call.kind, call.namespace(), call.name()).await?;
     let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
     if node.is_empty() {
         if log {
@@ -121,7 +121,7 @@ pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
 }
 
 async fn find_endpoint(call: &Call, node: &str) -> Result<Endpoint> {
-    let found = call.core.object(builtin::nodes(), "", node).await;
+    let found = call.context.object(builtin::nodes(), "", node).await;
     let object = found.map_err(|error| match error.code {
         StatusCode::NOT_FOUND => ApiError::not_found(&call.kind, node),
         _ => error,
@@ -243,9 +243,9 @@ fn tell(call: &mut Call, log: Body) -> Result<Response> {
         ));
     };
     let response = std::mem::replace(&mut agreed.response, http::Response::new(body::empty()));
-    let shutdown = call.core.shutdown.clone();
+    let shutdown = call.context.shutdown.clone();
     let wire = call.parts.extensions.get::<Arc<Wire>>().cloned();
-    call.core.kubelets.tasks.spawn(async move {
+    call.context.kubelets.tasks.spawn(async move {
         let _wire = wire;
         let Ok(client) = client.await else { return };
         tokio::select! {
@@ -266,7 +266,7 @@ async fn fetch_log(call: &mut Call, node: &Endpoint, uri: &str) -> Result<Respon
         .header(header::HOST, format!("{}:{}", node.host, node.port))
         .body(body::empty())
         .map_err(ApiError::internal)?;
-    let response = call.core.kubelets.send(node, request).await?;
+    let response = call.context.kubelets.send(node, request).await?;
     let status = response.status();
     let stream = response.into_body().map_err(Into::into).boxed_unsync();
     if status.is_success() {
@@ -311,15 +311,15 @@ async fn tunnel(call: &mut Call, node: &Endpoint, uri: &str) -> Result<Response>
         .header(header::HOST, format!("{}:{}", node.host, node.port))
         .body(body::empty())
         .map_err(ApiError::internal)?;
-    let mut answer = call.core.kubelets.send(node, request).await?;
+    let mut answer = call.context.kubelets.send(node, request).await?;
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         return refused(answer).await;
     }
     let kubelet = hyper::upgrade::on(&mut answer);
-    let shutdown = call.core.shutdown.clone();
+    let shutdown = call.context.shutdown.clone();
     // The stream keeps the place of the connection that it was.
     let wire = call.parts.extensions.get::<Arc<Wire>>().cloned();
-    call.core.kubelets.tasks.spawn(async move {
+    call.context.kubelets.tasks.spawn(async move {
         let _wire = wire;
         let (Ok(client), Ok(kubelet)) = tokio::join!(client, kubelet) else { return };
         let (mut client, mut kubelet) = (TokioIo::new(client), TokioIo::new(kubelet));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::Call;
 use crate::body::{Response, respond, to_bytes};
 use crate::codec;
-use crate::core;
+use crate::context;
 use crate::negotiate::{Encoding, PROTOBUF, Representation, Shape};
 use crate::status::{ApiError, Result};
 use crate::traced;
@@ -27,7 +27,7 @@ pub(crate) fn stored(call: &Call, code: StatusCode, rep: Representation, kv: &Ke
 fn bytes_of(call: &Call, code: StatusCode, rep: Representation, kv: &KeyValue) -> Result<Response> {
     let plain = rep.encoding == Encoding::Json && rep.shape == Shape::Object && !rep.pretty;
     if !plain || call.kind.strategy.is_converted() {
-        return Ok(object(call, code, rep, core::read(&call.kind, kv)?));
+        return Ok(object(call, code, rep, context::read(&call.kind, kv)?));
     }
     let tail = codec::tail(kv).map_err(|error| ApiError::internal(crate::error_chain(&error)))?;
     let mut out = BytesMut::with_capacity(tail.len() + 128);

@@ -122,7 +122,7 @@ async fn token(call: &Call, spec: &Value) -> Value {
         .as_array()
         .filter(|list| !list.is_empty())
         .map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect());
-    match call.core.tokens.identify(&call.core, text, audiences.as_deref()).await {
+    match call.context.tokens.identify(&call.context, text, audiences.as_deref()).await {
         Ok(verified) => json!({
             "authenticated": true, "user": user_info(&verified.identity), "audiences": verified.audiences,
         }),
@@ -176,10 +176,10 @@ fn access(call: &Call, identity: &Identity, spec: &Value) -> Value {
             ..ResourceInfo::default()
         };
         let verb = text(&resource["verb"]);
-        authz::decide(&call.core, identity, &Attributes::resource(&verb, &info))
+        authz::decide(&call.context, identity, &Attributes::resource(&verb, &info))
     } else {
         let (verb, path) = (text(&path["verb"]), text(&path["path"]));
-        authz::decide(&call.core, identity, &Attributes { verb: &verb, path: &path, resource: None })
+        authz::decide(&call.context, identity, &Attributes { verb: &verb, path: &path, resource: None })
     };
     let mut status = json!({"allowed": decision.is_allowed()});
     let reason = decision.reason(identity);
@@ -193,7 +193,7 @@ fn access(call: &Call, identity: &Identity, spec: &Value) -> Value {
 fn rules(call: &Call, spec: &Value) -> Value {
     let namespace = spec["namespace"].as_str().unwrap_or_default();
     let (mut resources, mut paths) = (Vec::new(), Vec::new());
-    for rule in call.core.authorizer.rbac.rules_of(&call.identity, namespace) {
+    for rule in call.context.authorizer.rbac.rules_of(&call.identity, namespace) {
         if rule.urls.is_empty() { resources.push(rule.to_value()) } else { paths.push(rule.to_value()) }
     }
     let mut status = json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false});

@@ -8,7 +8,7 @@ use podwire_api::{Registry, discovery, openapi};
 use serde_json::{Value, json};
 
 use crate::body::{self, Response, respond};
-use crate::core::Core;
+use crate::context::Context;
 use crate::kinds::{Document, Served};
 use crate::status::{ApiError, Result};
 
@@ -24,35 +24,35 @@ pub(crate) fn page_not_found() -> Response {
 }
 
 /// What is said about a resource or version nobody serves: more, if at least the group is known.
-pub(crate) fn unknown(core: &Core, group: &str) -> Result<Response> {
-    if core.kinds.now().registry.groups().iter().any(|(known, _)| *known == group) {
+pub(crate) fn unknown(context: &Context, group: &str) -> Result<Response> {
+    if context.kinds.now().registry.groups().iter().any(|(known, _)| *known == group) {
         return Err(ApiError::no_such_resource());
     }
     Ok(page_not_found())
 }
 
 /// Answers a path that names no resource.
-pub(crate) async fn answer(core: &Core, parts: &http::request::Parts, path: &str) -> Result<Response> {
+pub(crate) async fn answer(context: &Context, parts: &http::request::Parts, path: &str) -> Result<Response> {
     let headers = &parts.headers;
     let pieces: Vec<&str> = path.trim_matches('/').split('/').collect();
     match pieces.as_slice() {
-        ["healthz" | "livez" | "readyz", rest @ ..] => return health(core, parts, pieces[0], rest).await,
+        ["healthz" | "livez" | "readyz", rest @ ..] => return health(context, parts, pieces[0], rest).await,
         _ if !matches!(parts.method, http::Method::GET | http::Method::HEAD) => {
             return Err(ApiError::method_not_allowed());
         }
         _ => {}
     }
-    let served = core.kinds.now();
+    let served = context.kinds.now();
     let kinds = &served.registry;
     let optional = |group: &str, value: Option<Value>| match value {
         Some(value) => Ok(body::json(StatusCode::OK, &value)),
-        None => unknown(core, group),
+        None => unknown(context, group),
     };
     Ok(match pieces.as_slice() {
         ["version"] => body::json(StatusCode::OK, &version()),
         [""] => body::json(StatusCode::OK, &paths(kinds)),
         ["api"] => {
-            let legacy = || discovery::api_versions(&core.advertised);
+            let legacy = || discovery::api_versions(&context.advertised);
             discovered(headers, legacy, || discovery::aggregated_core(kinds))
         }
         ["apis"] => {
@@ -68,9 +68,9 @@ pub(crate) async fn answer(core: &Core, parts: &http::request::Parts, path: &str
         ["openapi", "v3", "api", version] => schema(&served, headers, path, "", version),
         ["openapi", "v3", "apis", group, version] => schema(&served, headers, path, group, version),
         ["openapi", "v2"] => v2(&served, headers, path)?,
-        [".well-known", "openid-configuration"] => body::json(StatusCode::OK, &openid(core)),
+        [".well-known", "openid-configuration"] => body::json(StatusCode::OK, &openid(context)),
         ["openid", "v1", "jwks"] => {
-            respond(StatusCode::OK, "application/jwk-set+json", core.tokens.jwks().to_string())
+            respond(StatusCode::OK, "application/jwk-set+json", context.tokens.jwks().to_string())
         }
         _ => page_not_found(),
     })
@@ -97,23 +97,28 @@ fn paths(kinds: &Registry) -> Value {
     json!({"paths": paths})
 }
 
-fn openid(core: &Core) -> Value {
-    let issuer = core.tokens.issuer();
+fn openid(context: &Context) -> Value {
+    let issuer = context.tokens.issuer();
     json!({
-        "issuer": issuer, "jwks_uri": format!("https://{}/openid/v1/jwks", core.advertised),
+        "issuer": issuer, "jwks_uri": format!("https://{}/openid/v1/jwks", context.advertised),
         "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
         "id_token_signing_alg_values_supported": ["ES256"],
     })
 }
 
-async fn health(core: &Core, parts: &http::request::Parts, which: &str, rest: &[&str]) -> Result<Response> {
-    let store = core.store.health().await.map_err(|error| crate::error_chain(&error));
+async fn health(
+    context: &Context,
+    parts: &http::request::Parts,
+    which: &str,
+    rest: &[&str],
+) -> Result<Response> {
+    let store = context.store.health().await.map_err(|error| crate::error_chain(&error));
     let checks: [(&str, std::result::Result<(), String>); 3] = [
         ("ping", Ok(())),
         ("etcd", store),
         (
             "shutdown",
-            if core.shutdown.is_cancelled() { Err("process is shutting down".into()) } else { Ok(()) },
+            if context.shutdown.is_cancelled() { Err("process is shutting down".into()) } else { Ok(()) },
         ),
     ];
     let checks = checks.iter().filter(|(name, _)| *name != "shutdown" || which == "readyz");

@@ -7,7 +7,7 @@ use super::options::WriteOptions;
 use super::update::{Change, Changed, Extent};
 use super::{Call, decode};
 use crate::body::{self, Response};
-use crate::core;
+use crate::context;
 use crate::negotiate;
 use crate::status::{ApiError, Result};
 use podwire_api::selector::LabelSelector;
@@ -17,7 +17,7 @@ use podwire_api::{Part, Verb, patch};
 /// Reads or changes the scale of a workload.
 pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
     if call.verb == Verb::Get {
-        let object = call.core.object(&call.kind, call.namespace(), call.name()).await?;
+        let object = call.context.object(&call.kind, call.namespace(), call.name()).await?;
         return Ok(body::json(StatusCode::OK, &scale_of(&object)));
     }
     let options = WriteOptions::read(call, "UpdateOptions")?;
@@ -31,7 +31,7 @@ pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
     let change = Change::of(call, &options, Extent::Part(Part::Scale), true);
     let changed = change.run(|old| scaled(change.name, old, verb, &media, &body)).await?;
     let object = match changed {
-        Changed::Stored(kv) => core::read(&call.kind, &kv)?,
+        Changed::Stored(kv) => context::read(&call.kind, &kv)?,
         Changed::Object(object) => object,
     };
     Ok(body::json(StatusCode::OK, &scale_of(&object)))

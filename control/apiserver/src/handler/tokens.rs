@@ -26,7 +26,7 @@ pub(crate) async fn request(call: &mut Call) -> Result<Response> {
     }
     check_place(call, &request["metadata"])?;
     admission::admit(&Request::of(call, Operation::Create), &mut request).await?;
-    let account = call.core.object(&call.kind, call.namespace(), call.name()).await?;
+    let account = call.context.object(&call.kind, call.namespace(), call.name()).await?;
     check_account(call, &request["metadata"], &account["metadata"]["uid"])?;
     let wanted = request["spec"]["expirationSeconds"].as_i64().unwrap_or(HOUR);
     check_lifetime(wanted)?;
@@ -35,7 +35,7 @@ pub(crate) async fn request(call: &mut Call) -> Result<Response> {
         "serviceaccount": {"name": call.name(), "uid": account["metadata"]["uid"]},
     });
     bind(call, &request["spec"]["boundObjectRef"], &mut facts).await?;
-    let issuer = call.core.tokens.issuer().to_owned();
+    let issuer = call.context.tokens.issuer().to_owned();
     let audiences = match request["spec"]["audiences"].as_array() {
         Some(list) if !list.is_empty() => list.clone(),
         _ => vec![issuer.as_str().into()],
@@ -65,7 +65,7 @@ pub(crate) async fn request(call: &mut Call) -> Result<Response> {
         request["spec"]["boundObjectRef"] = Value::Null;
     }
     request["status"] = json!({
-        "token": call.core.tokens.sign(&claims), "expirationTimestamp": timestamp(expires),
+        "token": call.context.tokens.sign(&claims), "expirationTimestamp": timestamp(expires),
     });
     Ok(body::json(StatusCode::CREATED, &request))
 }
@@ -101,7 +101,7 @@ fn check_account(call: &Call, metadata: &Value, uid: &Value) -> Result<()> {
 
 /// No token lives longer than the server allows.
 fn shortened(call: &mut Call, asked: i64) -> i64 {
-    match call.core.tokens.longest_life().filter(|longest| asked > *longest) {
+    match call.context.tokens.longest_life().filter(|longest| asked > *longest) {
         Some(longest) => {
             call.warnings
                 .push(format!("requested expiration of {asked} seconds shortened to {longest} seconds"));
@@ -146,7 +146,7 @@ async fn bind(call: &Call, reference: &Value, facts: &mut Value) -> Result<()> {
     };
     let namespace = if kind.namespaced { call.namespace() } else { "" };
     let name = text("name");
-    let object = call.core.object(kind, namespace, name).await?;
+    let object = call.context.object(kind, namespace, name).await?;
     if claim == "pod" {
         let account = object["spec"]["serviceAccountName"].as_str().unwrap_or_default();
         if account != call.name() {
@@ -167,7 +167,7 @@ async fn bind(call: &Call, reference: &Value, facts: &mut Value) -> Result<()> {
     if let Some(node) = object["spec"]["nodeName"].as_str().filter(|node| claim == "pod" && !node.is_empty())
     {
         facts["node"] = json!({"name": node});
-        if let Ok(node) = call.core.object(builtin::nodes(), "", node).await {
+        if let Ok(node) = call.context.object(builtin::nodes(), "", node).await {
             facts["node"]["uid"] = node["metadata"]["uid"].clone();
         }
     }

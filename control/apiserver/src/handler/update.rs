@@ -17,7 +17,7 @@ use crate::admission::{self, Operation, Request};
 use crate::authz;
 use crate::body::Response;
 use crate::codec;
-use crate::core::{self, Core};
+use crate::context::{self, Context};
 use crate::identity::Identity;
 use crate::request::RequestInfo;
 use crate::status::{ApiError, Result};
@@ -82,7 +82,7 @@ fn unversioned(kind: &Kind, name: &str) -> ApiError {
 async fn create_missing(call: &Call, options: &WriteOptions, mut object: Value) -> Result<Inserted> {
     let kind = &call.kind;
     if let Some(uid) = object["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
-        let key = core::key(kind, call.namespace(), call.name());
+        let key = context::key(kind, call.namespace(), call.name());
         return Err(ApiError::conflict(kind, call.name(), &precondition("UID", uid, "", &key)));
     }
     may_create(call)?;
@@ -90,7 +90,7 @@ async fn create_missing(call: &Call, options: &WriteOptions, mut object: Value) 
         metadata.remove("resourceVersion");
     }
     let operation = apply::Operation::Update;
-    let insert = Insert { core: &call.core, identity: &call.identity, kind, options, operation };
+    let insert = Insert { context: &call.context, identity: &call.identity, kind, options, operation };
     insert.run(object).await
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn may_create(call: &Call) -> Result<()> {
         verb: "create",
         resource: Some(call.target.clone()),
     };
-    authz::check(&call.core, &call.identity, &(&info).into())
+    authz::check(&call.context, &call.identity, &(&info).into())
 }
 
 /// Renders the outcome of a change.
@@ -178,7 +178,7 @@ pub(crate) enum Changed {
 
 /// One change of one object.
 pub(crate) struct Change<'a> {
-    pub(crate) core: &'a Core,
+    pub(crate) context: &'a Context,
     pub(crate) identity: &'a Identity,
     pub(crate) kind: &'a Kind,
     pub(crate) namespace: &'a str,
@@ -197,7 +197,7 @@ impl<'a> Change<'a> {
     /// The change a call asks for.
     pub(crate) fn of(call: &'a Call, options: &'a WriteOptions, extent: Extent, retry: bool) -> Self {
         Self {
-            core: &call.core,
+            context: &call.context,
             identity: &call.identity,
             kind: &call.kind,
             namespace: call.namespace(),
@@ -212,9 +212,9 @@ impl<'a> Change<'a> {
 
     /// Reads, lets `make` say what the object should be, checks, and writes if nobody else did.
     pub(crate) async fn run(&self, mut make: impl FnMut(&Value) -> Result<Value>) -> Result<Changed> {
-        let mut stored = self.core.stored(self.kind, self.namespace, self.name).await?;
+        let mut stored = self.context.stored(self.kind, self.namespace, self.name).await?;
         for _ in 0..ATTEMPTS {
-            let old = core::read(self.kind, &stored)?;
+            let old = context::read(self.kind, &stored)?;
             let new = make(&old)?;
             let given = version_of(&new);
             if !given.is_empty() && given != version_of(&old) {
@@ -255,7 +255,7 @@ impl<'a> Change<'a> {
             Extent::Server => {}
         }
         kind.strategy.finish_update(self.extent.part(), &mut new, old, &create::now());
-        let held = service::hold(self.core, &request, &mut new)?;
+        let held = service::hold(self.context, &request, &mut new)?;
         let errors = match self.extent {
             Extent::Main | Extent::Part(Part::Scale) => validate::update(kind, &new, old),
             Extent::Part(part) => validate::update_part(kind, part, &new, old),
@@ -275,7 +275,7 @@ impl<'a> Change<'a> {
         'a: 'r,
     {
         Request {
-            core: self.core,
+            context: self.context,
             identity: self.identity,
             kind: self.kind,
             part: self.extent.part(),
@@ -302,7 +302,7 @@ impl<'a> Change<'a> {
             return Ok(());
         }
         let uid = uid.as_str().unwrap_or_default();
-        let key = core::key(self.kind, self.namespace, self.name);
+        let key = context::key(self.kind, self.namespace, self.name);
         Err(ApiError::conflict(self.kind, self.name, &precondition("UID", given, uid, &key)))
     }
 
@@ -318,9 +318,9 @@ impl<'a> Change<'a> {
                 return Ok(Ok(Changed::Object(new)));
             }
             let guard = Guard::ModRevision(stored.mod_revision);
-            return Ok(match self.core.store.txn(&stored.key, guard, Op::Delete).await? {
+            return Ok(match self.context.store.txn(&stored.key, guard, Op::Delete).await? {
                 Outcome::Committed { .. } => {
-                    service::deleted(self.core, self.kind, &new);
+                    service::deleted(self.context, self.kind, &new);
                     Ok(Changed::Object(new))
                 }
                 Outcome::Conflict { current } => Err(current),
@@ -337,9 +337,9 @@ impl<'a> Change<'a> {
         if value.len() > stored.value.len() && !codec::fits(self.kind, &stored.key, &value) {
             return Err(ApiError::too_large_to_store());
         }
-        let written = put(self.core, self.kind, stored, value).await?;
+        let written = put(self.context, self.kind, stored, value).await?;
         if written.is_ok() {
-            service::changed(self.core, self.kind, &new, old);
+            service::changed(self.context, self.kind, &new, old);
         }
         Ok(written)
     }
@@ -347,13 +347,13 @@ impl<'a> Change<'a> {
 
 /// Replaces stored bytes unless they changed in between.
 pub(crate) async fn put(
-    core: &Core,
+    context: &Context,
     kind: &Kind,
     stored: &KeyValue,
     value: Bytes,
 ) -> Result<std::result::Result<Changed, Option<KeyValue>>> {
     let op = Op::Put { value: value.clone(), ttl: kind.strategy.facts().ttl };
-    Ok(match core.store.txn(&stored.key, Guard::ModRevision(stored.mod_revision), op).await? {
+    Ok(match context.store.txn(&stored.key, Guard::ModRevision(stored.mod_revision), op).await? {
         Outcome::Committed { revision, .. } => {
             Ok(Changed::Stored(KeyValue { value, mod_revision: revision, ..stored.clone() }))
         }

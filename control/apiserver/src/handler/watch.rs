@@ -21,7 +21,7 @@ use super::list::{self, Selection};
 use super::{Call, page, render};
 use crate::body::Response;
 use crate::cache::{ChangeKind, Entry, ResourceCache, Told, binary_frame, json_frame, partial_frame};
-use crate::core::Core;
+use crate::context::Context;
 use crate::negotiate::{Encoding, Representation, Shape};
 use crate::status::{ApiError, Result};
 use crate::traced;
@@ -43,14 +43,14 @@ pub(crate) async fn watch(call: &mut Call) -> Result<Response> {
     let selection = Selection::read(call)?;
     let version = page::resource_version(call.query.text("resourceVersion"))?;
     let seconds = call.query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
-    let cache = call.core.caches.of(&call.kind);
+    let cache = call.context.caches.of(&call.kind);
     if cache.is_closed() {
         return Err(ApiError::no_such_resource());
     }
     let initial_events = call.query.get("sendInitialEvents").map(|_| call.query.flag("sendInitialEvents"));
     let life = seconds.map_or_else(default_life, |seconds| Duration::from_secs(seconds.unsigned_abs()));
     let mut watcher = Watcher {
-        core: call.core.clone(),
+        context: call.context.clone(),
         news: cache.news(),
         cache,
         call_kind: call.kind.clone(),
@@ -62,7 +62,7 @@ pub(crate) async fn watch(call: &mut Call) -> Result<Response> {
         end: Instant::now() + life,
         next_bookmark: Instant::now() + BOOKMARK_EVERY,
         timer: Box::pin(sleep_until(Instant::now() + life.min(BOOKMARK_EVERY))),
-        shutdown: Box::pin(call.core.shutdown.clone().cancelled_owned()),
+        shutdown: Box::pin(call.context.shutdown.clone().cancelled_owned()),
         cursor: 0,
         after: 0,
         initial: VecDeque::new(),
@@ -94,7 +94,7 @@ fn default_life() -> Duration {
 }
 
 struct Watcher {
-    core: Arc<Core>,
+    context: Arc<Context>,
     cache: Arc<ResourceCache>,
     news: tokio::sync::watch::Receiver<u64>,
     call_kind: Arc<podwire_api::Kind>,
@@ -129,10 +129,10 @@ impl Watcher {
         if initial_events == Some(true) || (initial_events.is_none() && from_now) {
             let fresh = match version {
                 Some(version) => version,
-                None => self.core.store.revision().await?,
+                None => self.context.store.revision().await?,
             };
-            self.core.caches.wait_for(fresh).await?;
-            let applied = self.core.caches.applied();
+            self.context.caches.wait_for(fresh).await?;
+            let applied = self.context.caches.applied();
             let snapshot = self.cache.snapshot(&self.selection.scope);
             self.cursor = snapshot.cursor;
             self.after = applied.max(snapshot.newest);
@@ -142,7 +142,7 @@ impl Watcher {
         }
         let version = match version {
             Some(version) if version > 0 => version,
-            _ => self.core.store.revision().await?,
+            _ => self.context.store.revision().await?,
         };
         self.after = version;
         match self.cache.cursor_after(version) {
@@ -172,7 +172,7 @@ impl Watcher {
         }
         loop {
             self.news.borrow_and_update();
-            let applied = self.core.caches.applied();
+            let applied = self.context.caches.applied();
             if self.cache.is_closed() {
                 return None;
             }
@@ -207,7 +207,9 @@ impl Watcher {
             }
             self.timer.as_mut().reset(self.end.min(self.next_bookmark));
             if due && self.bookmarks {
-                return Some(self.bookmark(self.core.caches.applied().min(self.after.max(applied)), false));
+                return Some(
+                    self.bookmark(self.context.caches.applied().min(self.after.max(applied)), false),
+                );
             }
         }
     }

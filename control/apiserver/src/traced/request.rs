@@ -11,7 +11,7 @@ use podwire_trace::{Arrow, Note, Outcome, Participant, Side, What};
 use super::{agent, is_traced, participant, pod_at};
 use crate::body::Response;
 use crate::cache::Entry;
-use crate::core::{self, Core};
+use crate::context::{self, Context};
 use crate::identity::Identity;
 use crate::request::ResourceInfo;
 use crate::status::Result;
@@ -45,7 +45,7 @@ pub(crate) struct Request {
 impl Request {
     /// Begins the arrow of a request, if it is one that is drawn and somebody listens.
     pub(crate) fn begin(
-        core: &Core,
+        context: &Context,
         identity: &Arc<Identity>,
         kind: &Arc<Kind>,
         target: &ResourceInfo,
@@ -57,7 +57,7 @@ impl Request {
         if !is_traced(kind) || reads || !podwire_trace::is_heard() {
             return None;
         }
-        let known = core.caches.of(kind).get(&core::key(kind, &target.namespace, &target.name));
+        let known = context.caches.of(kind).get(&context::key(kind, &target.namespace, &target.name));
         Some(Request {
             identity: identity.clone(),
             headers: parts.headers.clone(),
@@ -71,9 +71,9 @@ impl Request {
     }
 
     /// The answer is ready.
-    fn end(self, core: &Core, answer: &Result<Response>) {
+    fn end(self, context: &Context, answer: &Result<Response>) {
         let shown = answer.as_ref().ok().and_then(|response| response.extensions().get::<Shown>());
-        let entry = shown.and_then(|shown| core.caches.of(&self.kind).read_entry(&shown.0)).or(self.known);
+        let entry = shown.and_then(|shown| context.caches.of(&self.kind).read_entry(&shown.0)).or(self.known);
         let Some(entry) = entry else { return };
         let Some(pod) = entry.uid().and_then(|uid| pod_at(&entry.key, uid)) else { return };
         let took = self.begun.elapsed();
@@ -94,9 +94,9 @@ impl Request {
 }
 
 /// Ends the arrow of a request, if one was begun, and hands the answer on.
-pub(crate) fn end(arrow: Option<Request>, core: &Core, answer: Result<Response>) -> Result<Response> {
+pub(crate) fn end(arrow: Option<Request>, context: &Context, answer: Result<Response>) -> Result<Response> {
     if let Some(arrow) = arrow {
-        arrow.end(core, &answer);
+        arrow.end(context, &answer);
     }
     answer
 }

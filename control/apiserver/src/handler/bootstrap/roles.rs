@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{creation, options, server};
 use crate::authz::policy;
 use crate::authz::rule::{self, Rule};
-use crate::core::{self, Core};
+use crate::context::{self, Context};
 use crate::handler::delete::Deletion;
 use crate::handler::options::DeleteOptions;
 use crate::handler::update::{Change, Extent};
@@ -19,7 +19,7 @@ use crate::status::Result;
 const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
 /// Creates or completes all of them, side by side, so that they share the store's commits.
-pub(super) async fn run(core: &Core) -> Result<()> {
+pub(super) async fn run(context: &Context) -> Result<()> {
     let all = [
         (builtin::cluster_roles(), policy::cluster_roles()),
         (builtin::cluster_role_bindings(), policy::cluster_role_bindings()),
@@ -27,16 +27,16 @@ pub(super) async fn run(core: &Core) -> Result<()> {
         (builtin::role_bindings(), policy::role_bindings()),
     ];
     let objects = all.into_iter().flat_map(|(kind, list)| list.into_iter().map(move |object| (kind, object)));
-    let tasks = objects.map(|(kind, object)| ensure(core, kind, object));
+    let tasks = objects.map(|(kind, object)| ensure(context, kind, object));
     futures::future::try_join_all(tasks).await?;
     Ok(())
 }
 
-async fn ensure(core: &Core, kind: &Kind, expected: Value) -> Result<()> {
+async fn ensure(context: &Context, kind: &Kind, expected: Value) -> Result<()> {
     let text = |key: &str| expected["metadata"][key].as_str().unwrap_or_default().to_owned();
     let (namespace, name) = (text("namespace"), text("name"));
-    let Some(entry) = core.caches.of(kind).get(&core::key(kind, &namespace, &name)) else {
-        return creation(core, kind, expected).await;
+    let Some(entry) = context.caches.of(kind).get(&context::key(kind, &namespace, &name)) else {
+        return creation(context, kind, expected).await;
     };
     match plan(&entry.decode(kind), &expected) {
         Step::Nothing => Ok(()),
@@ -44,7 +44,7 @@ async fn ensure(core: &Core, kind: &Kind, expected: Value) -> Result<()> {
             tracing::info!(kind = %kind.kind, name, "a role or binding of the cluster's own is completed");
             let (identity, options) = (server(), options());
             let change = Change {
-                core,
+                context,
                 identity: &identity,
                 kind,
                 namespace: &namespace,
@@ -64,9 +64,10 @@ async fn ensure(core: &Core, kind: &Kind, expected: Value) -> Result<()> {
         Step::Recreate => {
             tracing::info!(kind = %kind.kind, name, "a binding of the cluster's own is made anew");
             let identity = server();
-            let deletion = Deletion { core, identity: &identity, kind, namespace: &namespace, name: &name };
+            let deletion =
+                Deletion { context, identity: &identity, kind, namespace: &namespace, name: &name };
             deletion.run(&DeleteOptions::default()).await?;
-            creation(core, kind, expected).await
+            creation(context, kind, expected).await
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What all handlers share: the store, the caches, the authority, the doors to the nodes.
+//! What all handlers share: the store, the kinds and their caches, the authority, the doors to the nodes.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::pki::Pki;
 use crate::status::{ApiError, Result};
 use crate::token::Tokens;
 
-/// The shared heart of the server.
-pub(crate) struct Core {
+/// What all handlers share.
+pub(crate) struct Context {
     /// Where objects live.
     pub(crate) store: Arc<dyn Store>,
     /// What kinds of objects there are.
@@ -54,7 +54,7 @@ pub(crate) fn key(kind: &Kind, namespace: &str, name: &str) -> String {
     }
 }
 
-impl Core {
+impl Context {
     /// Serves one kind more, or another in place of the one of the same name.
     pub(crate) async fn serve_kind(&self, kind: Arc<Kind>) -> Result<()> {
         self.caches.add(&kind).await?;
