@@ -40,14 +40,4 @@ pub use limits::Limits;
 pub use server::ApiServer;
 pub use service::ApiService;
 
-/// An error with its causes, as one line.
-pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
-}
+pub(crate) use podwire_trace::chain as error_chain;
