@@ -1,11 +1,12 @@
 # One line each; the logic lives in xtask and in the tests.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check peers interop interop-smoke takeover vm matrix bench fuzz gen clean
+.PHONY: help setup demo dist test check peers interop interop-smoke takeover vm matrix bench fuzz gen clean
 
-help:           ; @echo "make demo | test | check | peers | interop | interop-smoke | takeover | vm | matrix | bench | fuzz | gen"
+help:           ; @echo "make demo | dist | test | check | peers | interop | interop-smoke | takeover | vm | matrix | bench | fuzz | gen"
 setup:          ; @.ci/setup
 demo: setup     ; @cargo run --package xtask --no-default-features -- demo
+dist: setup     ; @cargo xtask dist
 test: setup     ; @cargo run --quiet --package xtask -- test
 check: setup    ; @cargo fmt --all --check && cargo xtask tidy && cargo clippy --workspace --all-targets --all-features -- -D warnings
 peers: setup    ; @.ci/setup go && cargo xtask peers

@@ -49,6 +49,19 @@ pub fn demo(root: &Path) -> Result<PathBuf> {
     Ok(place)
 }
 
+/// Builds what is shipped; the folder it is in.
+pub fn dist(root: &Path) -> Result<PathBuf> {
+    let words = ["rustc", "--profile", "dist", "--package", "podwire", "--bin", "podwire"];
+    // Functions that came out the same are kept once: rustc makes one for each type that a generic is used with, and promises
+    // nothing about their addresses. LLVM's linker can do it, which rustc brings and uses on this architecture alone.
+    let linking: &[&str] =
+        if cfg!(target_arch = "x86_64") { &["--", "-C", "link-arg=-Wl,--icf=all"] } else { &[] };
+    cargo_shown(root, &[&words[..], linking].concat())?;
+    let place = target(root).join("dist");
+    plugins(root, &place)?;
+    Ok(place)
+}
+
 /// Builds the binaries without any shared library, for a machine that has none; `profile` is `--release` or nothing.
 pub fn statically(root: &Path, profile: &[&str]) -> Result<Vec<PathBuf>> {
     let built = target(root).join(if profile.is_empty() { "debug" } else { "release" });

@@ -13,6 +13,9 @@ use crate::{build, peers};
 /// The last commit before the files and sockets were closed to others; what people may have running.
 pub const VERSION_BEFORE: &str = "29628e7";
 
+/// Bytes that a program as shipped may have. The aim is 25 MB; this keeps it from growing until then.
+const SHIPPED_MOST: u64 = 29_000_000;
+
 /// Every test that needs no peer from elsewhere.
 pub fn test(root: &Path) -> Result<()> {
     let binaries = build::beside_tests(root)?;
@@ -103,6 +106,19 @@ fn programs_of(source: &Path, target: &Path, place: &Path) -> Result<()> {
             .with_context(|| format!("copy {name}"))?;
     }
     fs::rename(&aside, place).with_context(|| format!("name {}", place.display()))
+}
+
+/// Builds what is shipped, says what it weighs, and fails if a program is heavier than it may be.
+pub fn dist(root: &Path) -> Result<()> {
+    let place = build::dist(root)?;
+    for name in ["podwire", "podwire-cni"] {
+        let size = fs::metadata(place.join(name)).with_context(|| format!("look at {name}"))?.len();
+        println!("{}: {:.1} MB", place.join(name).display(), size as f64 / 1e6);
+        if size > SHIPPED_MOST {
+            bail!("{name} is larger than {:.0} MB", SHIPPED_MOST as f64 / 1e6);
+        }
+    }
+    Ok(())
 }
 
 /// The benchmark, in release; beside the peers when they are built.

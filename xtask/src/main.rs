@@ -24,7 +24,7 @@ mod vm;
 
 use std::{path::PathBuf, process::ExitCode};
 
-const USAGE: &str = "usage: cargo xtask gen proto | gen kinds | tidy | test | demo | bench | fuzz [TARGET...] [SECONDS] [-jJOBS] | interop [smoke] | takeover [COMMIT] | matrix [all|CELL] | peers [NAME...|smoke] | vm [debug] [hostile] [KERNEL...] [TEST...]";
+const USAGE: &str = "usage: cargo xtask gen proto | gen kinds | tidy | test | demo | dist | bench | fuzz [TARGET...] [SECONDS] [-jJOBS] | interop [smoke] | takeover [COMMIT] | matrix [all|CELL] | peers [NAME...|smoke] | vm [debug] [hostile] [KERNEL...] [TEST...]";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         ["gen", "proto"] => gen_proto::run(&root),
         ["gen", "kinds"] => gen_kinds::run(&root),
         ["demo"] => demo::run(&root),
+        ["dist"] => lanes::dist(&root),
         ["test"] => lanes::test(&root),
         ["interop"] => lanes::interop(&root, ""),
         ["interop", "smoke"] => lanes::interop(&root, "smoke"),
