@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 fuzz_target!(init: {
     podwire_fuzz::seed_kinds(1, |kind| {
-        let one = podwire_fuzz::full(kind.schema, 2);
+        let one = podwire_fuzz::full(&kind.schema, 2);
         let mut other = one.clone();
         other["metadata"]["managedFields"] = serde_json::Value::Null;
         format!("[{one},{other},{one}]").into_bytes()

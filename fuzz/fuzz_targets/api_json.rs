@@ -5,7 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use podwire_api::{defaults, fields, kinds, protobuf, strategy, strict, table, validate, warnings};
+use podwire_api::{Part, defaults, fields, kinds, protobuf, strategy, strict, table, validate, warnings};
 use serde_json::Value;
 
 /// The value without the type of each object: Go does not put it on the wire.
@@ -21,7 +21,7 @@ fn untyped(value: Value) -> Value {
 }
 
 fuzz_target!(init: {
-    podwire_fuzz::seed_kinds(0, |kind| podwire_fuzz::full(kind.schema, 3).to_string().into_bytes());
+    podwire_fuzz::seed_kinds(0, |kind| podwire_fuzz::full(&kind.schema, 3).to_string().into_bytes());
 }, |data: &[u8]| {
     let Some((first, body)) = data.split_first() else { return };
     let kind = &kinds()[usize::from(*first) % kinds().len()];
@@ -33,7 +33,7 @@ fuzz_target!(init: {
     let once = object.clone();
     assert_eq!(strict::conform(kind, &mut object), Ok(Vec::new()), "what conforms has no unknown field");
     assert_eq!(object, once, "conforming twice changes nothing");
-    let back = protobuf::decode_message(kind.schema, &protobuf::encode_message(kind.schema, &object))
+    let back = protobuf::decode_message(&kind.schema, &protobuf::encode_message(&kind.schema, &object))
         .expect("what was encoded can be decoded");
     assert_eq!(untyped(back), untyped(object.clone()), "protobuf loses nothing");
     defaults::apply(kind, &mut object);
@@ -41,6 +41,6 @@ fuzz_target!(init: {
     drop((validate::create(kind, &object), warnings::on_create(kind, &object)));
     let mut later = object.clone();
     strategy::prepare_update(kind, &mut later, &once);
-    drop((validate::update(kind, &later, &once), validate::update_status(kind, &later, &once)));
+    drop((validate::update(kind, &later, &once), validate::update_part(kind, Part::Status, &later, &once)));
     drop((fields::selectable(kind, &object), table::row(kind, &object, Default::default())));
 });

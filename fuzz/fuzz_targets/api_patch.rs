@@ -10,7 +10,7 @@ use serde_json::Value;
 
 fuzz_target!(init: {
     podwire_fuzz::seed_kinds(0, |kind| {
-        let (document, change) = (podwire_fuzz::full(kind.schema, 2), podwire_fuzz::full(kind.schema, 2));
+        let (document, change) = (podwire_fuzz::full(&kind.schema, 2), podwire_fuzz::full(&kind.schema, 2));
         format!("[{document},{change}]").into_bytes()
     });
     let operations = [
