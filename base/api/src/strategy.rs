@@ -77,6 +77,10 @@ impl Facts {
 }
 
 /// The behaviour of one kind; what is not overridden is what most kinds do.
+#[allow(
+    unused_variables,
+    reason = "a method that does nothing has its parameters named for who overrides it"
+)]
 pub trait Strategy: std::fmt::Debug + Send + Sync {
     /// Plain facts.
     fn facts(&self) -> Facts {
@@ -89,9 +93,7 @@ pub trait Strategy: std::fmt::Debug + Send + Sync {
     }
 
     /// Fills in values a client left out, beyond those that the schema declares.
-    fn defaults(&self, object: &mut Object) {
-        let _ = object;
-    }
+    fn defaults(&self, object: &mut Object) {}
 
     /// Sets what only the server decides about a new object.
     fn prepare_create(&self, kind: &Kind, object: &mut Object) {
@@ -114,19 +116,14 @@ pub trait Strategy: std::fmt::Debug + Send + Sync {
 
     /// The object that an update through another subresource makes.
     fn prepare_part(&self, part: Part, new: Value, old: &Value) -> Value {
-        let _ = (part, old);
         new
     }
 
     /// A last touch on an update of any part; `now` is the time as objects carry it.
-    fn finish_update(&self, part: Option<Part>, new: &mut Value, old: &Value, now: &str) {
-        let _ = (part, new, old, now);
-    }
+    fn finish_update(&self, part: Option<Part>, new: &mut Value, old: &Value, now: &str) {}
 
     /// Completes an object whose UID is known, just before it is validated.
-    fn complete(&self, object: &mut Value) {
-        let _ = object;
-    }
+    fn complete(&self, object: &mut Value) {}
 
     /// Whether the specification changed, so that the generation counts.
     fn differs(&self, kind: &Kind, new: &Value, old: &Value) -> bool {
@@ -139,34 +136,24 @@ pub trait Strategy: std::fmt::Debug + Send + Sync {
     }
 
     /// Rules of an object, new or changed.
-    fn validate(&self, kind: &Kind, object: &Value, errors: &mut Errors) {
-        let _ = (kind, object, errors);
-    }
+    fn validate(&self, kind: &Kind, object: &Value, errors: &mut Errors) {}
 
     /// Rules of a new object alone.
-    fn validate_create(&self, object: &Value, errors: &mut Errors) {
-        let _ = (object, errors);
-    }
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {}
 
     /// Rules of a change.
-    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
-        let _ = (new, old, errors);
-    }
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {}
 
     /// Rules of a change through a subresource; the common ones of metadata are asked before for `/status`.
-    fn validate_part(&self, part: Part, new: &Value, old: &Value, errors: &mut Errors) {
-        let _ = (part, new, old, errors);
-    }
+    fn validate_part(&self, part: Part, new: &Value, old: &Value, errors: &mut Errors) {}
 
     /// What is accepted but told to the client, in upstream's words.
     fn warnings(&self, object: &Value) -> Vec<String> {
-        let _ = object;
         Vec::new()
     }
 
     /// What of the object is stored and has no effect in this version.
     fn unenforced(&self, kind: &Kind, object: &Value) -> Option<String> {
-        let _ = (kind, object);
         None
     }
 
@@ -192,7 +179,6 @@ pub trait Strategy: std::fmt::Debug + Send + Sync {
 
     /// The field that an old name of a field selector means now.
     fn renamed_field(&self, field: &str) -> Option<&'static str> {
-        let _ = field;
         None
     }
 
@@ -202,30 +188,23 @@ pub trait Strategy: std::fmt::Debug + Send + Sync {
     }
 
     /// Turns an object into its stored shape.
-    fn to_storage(&self, object: &mut Value) {
-        let _ = object;
-    }
+    fn to_storage(&self, object: &mut Value) {}
 
     /// Turns a stored object into the kind's shape.
-    fn to_served(&self, object: &mut Value) {
-        let _ = object;
-    }
+    fn to_served(&self, object: &mut Value) {}
 
     /// How long an object may take to end once it is deleted; none when it goes at once.
     fn grace(&self, object: &Value, asked: Option<i64>) -> Option<i64> {
-        let _ = (object, asked);
         None
     }
 
     /// Whether something beside `metadata.finalizers` keeps a deleted object.
     fn is_held(&self, object: &Value) -> bool {
-        let _ = object;
         false
     }
 
     /// Marks an object as on its way out in its own way; false when the common way is right.
     fn mark_terminating(&self, object: &mut Value, now: &str) -> bool {
-        let _ = (object, now);
         false
     }
 

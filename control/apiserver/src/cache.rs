@@ -305,4 +305,51 @@ mod tests {
             tokio::join!(caches.follow(&store, stream.boxed(), &mut asked, &shutdown), bursts);
         followed.unwrap();
     }
+
+    /// Objects of a kind that nobody serves yet, as another server of the same store would write them.
+    async fn write(store: &dyn Store, kind: &Kind, count: usize) {
+        for number in 0..count {
+            let object = json!({"metadata": {"name": format!("g{number}"), "namespace": "default"}});
+            let op = podwire_store::Op::Put { value: crate::codec::encode(&object), ttl: None };
+            let key = format!("{}default/g{number:04}", kind.storage_prefix);
+            store.txn(&key, podwire_store::Guard::Absent, op).await.unwrap();
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_kind_that_comes_while_its_objects_are_written_misses_none_and_hears_of_none_twice() {
+        const COUNT: usize = 400;
+        let dir = tempfile::tempdir().unwrap();
+        let store = podwire_store::EmbeddedConfig::new(dir.path().to_owned()).open().unwrap();
+        let (caches, asked) = Caches::load(&store, Registry::builtin()).await.unwrap();
+        let model = Kind::clone(builtin::config_maps());
+        let kind = Arc::new(Kind { storage_prefix: "/registry/example.com/gadgets/".into(), ..model });
+        let shutdown = CancellationToken::new();
+        let work = async {
+            let adding = async {
+                // Some are there already, and some are on their way to a cache that lags behind.
+                while store.revision().await.unwrap() < COUNT as u64 / 2 {
+                    tokio::task::yield_now().await;
+                }
+                caches.add(&kind).await.unwrap();
+            };
+            tokio::join!(write(&store, &kind, COUNT), adding);
+            caches.wait_for(store.revision().await.unwrap()).await.unwrap();
+            shutdown.cancel();
+        };
+        tokio::join!(caches.run(&store, asked, shutdown.clone()), work);
+        let cache = caches.of(&kind);
+        let scope = Scope { prefix: kind.storage_prefix.to_string(), node: None, key: None };
+        assert_eq!(cache.snapshot(&scope).entries.len(), COUNT);
+        let mut cursor = 0;
+        let mut heard = Vec::new();
+        while let Some(changes) = cache.changes(cursor, usize::MAX).ok().filter(|changes| !changes.is_empty())
+        {
+            cursor += changes.len() as u64;
+            heard.extend(changes);
+        }
+        assert!(!heard.is_empty() && heard.len() < COUNT, "{} came after the reading", heard.len());
+        assert!(heard.iter().all(|told| told.kind == ChangeKind::Added), "each is new when it is heard of");
+        store.close().await;
+    }
 }

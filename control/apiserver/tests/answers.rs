@@ -163,6 +163,14 @@ async fn a_put_that_leaves_out_what_the_server_added_is_completed() {
     let server = start().await;
     let mut made = server.post(PODS, &pod("p")).await.body;
     assert_eq!(made["spec"]["tolerations"].as_array().unwrap().len(), 2);
+    let mut less = made.clone();
+    less["spec"].as_object_mut().unwrap().remove("tolerations");
+    let same = server.put(&format!("{PODS}/p"), &less).await;
+    assert_eq!(
+        (same.code, &same.body),
+        (200, &made),
+        "completed, it is what it was: nothing counts as a change"
+    );
     made["spec"]["tolerations"] = json!([{"key": "k", "operator": "Exists"}]);
     let spec = made["spec"].as_object_mut().unwrap();
     spec.remove("priority");

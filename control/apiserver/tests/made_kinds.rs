@@ -332,7 +332,7 @@ async fn discovery_and_schemas_follow_the_kinds() {
 }
 
 #[tokio::test]
-async fn a_kind_that_comes_while_others_write_misses_nothing() {
+async fn a_kind_that_comes_and_goes_keeps_all_of_its_objects() {
     let server = with_widgets().await;
     server.admin.withdraw_kind(&widgets());
     for round in 0..10 {

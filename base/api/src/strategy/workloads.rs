@@ -180,12 +180,12 @@ impl Strategy for DaemonSets {
 
     fn prepare_update(&self, _: &Kind, new: &mut Object, old: &Value) {
         copy(new, old, "status");
-        let before = old["metadata"]["annotations"][TEMPLATE_GENERATION]
+        let before: i64 = old["metadata"]["annotations"][TEMPLATE_GENERATION]
             .as_str()
             .and_then(|t| t.parse().ok())
             .unwrap_or(1);
         let changed = part(new, "spec")["template"] != old["spec"]["template"];
-        template_generation(new, if changed { before + 1 } else { before });
+        template_generation(new, if changed { before.saturating_add(1) } else { before });
     }
 
     fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
