@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     images::{Files, Image, Layer},
-    node::{bin_dir, peer},
+    node::{bin_dir, peer, pod_app},
 };
 
 /// The image for sandboxes of runtimes that need one; a spec removes `pause:3.9` by its id, so it is another.
@@ -76,7 +76,7 @@ fn busybox(original: &[u8]) -> Result<Vec<u8>> {
 
 /// A small system: busybox under all its names as hard links (a spec masks one of them), users, groups, servers.
 fn system() -> Result<Files> {
-    let app = fs::read(bin_dir().join("pod-app")).context("read pod-app")?;
+    let app = fs::read(pod_app(&bin_dir())?).context("read pod-app")?;
     let original = fs::read("/bin/busybox").context("read busybox (package busybox-static)")?;
     let listed = Command::new("/bin/busybox").arg("--list").output().context("run busybox")?;
     let listed = String::from_utf8(listed.stdout)?;

@@ -50,6 +50,31 @@ fn binary_in(folder: &Path, name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// The program that tests run in pods. Its images hold nothing else, so one that needs shared libraries could not start.
+pub fn pod_app(folder: &Path) -> Result<PathBuf> {
+    let path = binary_in(folder, "pod-app")?;
+    if needs_an_interpreter(&fs::read(&path)?) {
+        bail!(
+            "{path:?} needs shared libraries; build it with `-C target-feature=+crt-static`, as `make test` does"
+        );
+    }
+    Ok(path)
+}
+
+/// Whether a 64-bit ELF program has a segment PT_INTERP, the path of a dynamic linker (elf(5)).
+fn needs_an_interpreter(program: &[u8]) -> bool {
+    const PT_INTERP: u32 = 3;
+    let word =
+        |at: usize| program.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
+    let half =
+        |at: usize| program.get(at..at + 2).and_then(|bytes| bytes.try_into().ok()).map(u16::from_le_bytes);
+    let (Some(headers), Some(size), Some(count)) = (word(32), half(54), half(56)) else { return false };
+    (0..usize::from(count)).any(|index| {
+        let at = usize::try_from(headers).unwrap_or(usize::MAX).saturating_add(index * usize::from(size));
+        program.get(at..).is_some_and(|header| header.starts_with(&PT_INTERP.to_le_bytes()))
+    })
+}
+
 /// A real peer's program, from the folder that `PODWIRE_PEERS` names.
 pub fn peer(name: &str) -> Result<PathBuf> {
     let Some(folder) = std::env::var_os("PODWIRE_PEERS") else {
@@ -161,7 +186,7 @@ impl Node {
     /// Puts the test image `localhost/pod-app:latest` into the node's store.
     pub fn import_app(&self) -> Result<()> {
         let archive = self.data_dir.join("pod-app.tar");
-        let app = self.binary("pod-app")?;
+        let app = pod_app(&self.binaries)?;
         let text = self.podwire(
             ["image", "build", "--name", "localhost/pod-app:latest", "--output"]
                 .iter()
@@ -337,4 +362,29 @@ fn said(output: &Output) -> Result<String> {
         return Ok(text);
     }
     bail!("{}: {text}{}", output.status, String::from_utf8_lossy(&output.stderr))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_needs_shared_libraries_is_told_from_one_that_does_not() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        assert!(pod_app(folder.path()).is_err());
+        // This test itself is linked with shared libraries.
+        let app = folder.path().join("pod-app");
+        fs::copy(std::env::current_exe()?, &app)?;
+        let error = pod_app(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("shared libraries"), "{error}");
+        // Without the type of its segments it would need none.
+        let mut program = fs::read(&app)?;
+        let headers = usize::try_from(u64::from_le_bytes(program[32..40].try_into()?))?;
+        for header in program[headers..headers + 56 * 16].chunks_mut(56) {
+            header[0] = 0;
+        }
+        fs::write(&app, program)?;
+        assert_eq!(pod_app(folder.path())?, app);
+        Ok(())
+    }
 }

@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{
     eventually::eventually,
-    node::{bin_dir, peer},
+    node::{bin_dir, peer, pod_app},
 };
 
 /// How long a peer may take to come up on a busy machine.
@@ -487,7 +487,7 @@ serializeImagePulls: false
 /// An archive of an image with one program: a copy of `pod-app` called `program`.
 pub fn image_archive(folder: &Path, name: &str, program: &str) -> Result<PathBuf> {
     let own = folder.join(program);
-    fs::copy(bin_dir().join("pod-app"), &own).context("copy pod-app")?;
+    fs::copy(pod_app(&bin_dir())?, &own).context("copy pod-app")?;
     let output = folder.join(format!("{program}.tar"));
     let done = Command::new(bin_dir().join("podwire"))
         .args(["image", "build", "--name", name, "--output"])

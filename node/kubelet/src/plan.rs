@@ -12,10 +12,13 @@ use podwire_wire::ids::{ContainerId, ContainerName, SandboxId};
 
 use crate::{
     labels,
-    observed::{Container, Observed, RunState, Users},
+    observed::{Container, Observed, RunState, Sandbox, Users},
     restart,
     spec::{self, Kind},
 };
+
+/// The most time between two sandboxes of a pod that die as soon as they are run.
+const SANDBOXES_APART: SignedDuration = SignedDuration::from_secs(10);
 
 /// What is wanted of the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -219,12 +222,27 @@ fn replace_sandbox(pod: &Pod, observed: &Observed, going: &Progressing, now: Tim
     if waiting {
         return;
     }
-    if due(&going.sandbox, now, plan) == Due::Now && !matches!(going.prepared, Progress::Failed { .. }) {
+    if due(&going.sandbox, now, plan) == Due::Now
+        && !matches!(going.prepared, Progress::Failed { .. })
+        && newest.is_none_or(|last| may_follow(last, now, plan))
+    {
         plan.steps.push(Step::RunSandbox { attempt: newest.map_or(0, |s| s.attempt + 1) });
     }
     if newest.is_none() {
         prefetch(pod, observed, going, now, plan);
     }
+}
+
+/// Whether another sandbox may follow this one by now. One that lived for a while, and the first of a pod, are followed at once;
+/// after that, sandboxes that die as soon as they are run come further and further apart.
+fn may_follow(last: &Sandbox, now: Timestamp, plan: &mut Plan) -> bool {
+    let apart = SignedDuration::from_secs((1 << last.attempt.min(5)) - 1).min(SANDBOXES_APART);
+    let created = Timestamp::from_nanosecond(i128::from(last.created_at)).unwrap_or(now).min(now);
+    let at = created.checked_add(apart).unwrap_or(Timestamp::MAX);
+    if at > now {
+        plan.wake_at(at);
+    }
+    at <= now
 }
 
 /// Images are looked for while the sandbox is being set up: those that can start first.

@@ -217,6 +217,24 @@ fn a_dead_sandbox_is_followed_by_the_next_attempt_once_its_containers_are_stoppe
 }
 
 #[test]
+fn sandboxes_that_die_at_once_come_further_and_further_apart() {
+    let after = |attempt: u32, seconds: i64| {
+        let born = Sandbox { created_at: 1_000_000_000_000, ..sandbox("s", attempt, false) };
+        let plan =
+            next_steps(&plain(), &Want::Run, &observed(vec![born], vec![]), &ready(&[]), at(1000 + seconds));
+        (plan.steps.contains(&Step::RunSandbox { attempt: attempt + 1 }), plan.wake)
+    };
+    assert_eq!(after(0, 0), (true, None));
+    assert_eq!(after(1, 0), (false, Some(at(1001))));
+    assert_eq!(after(1, 1), (true, None));
+    assert_eq!(after(3, 6), (false, Some(at(1007))));
+    assert_eq!(after(200, 9), (false, Some(at(1010))));
+    assert_eq!(after(200, 10), (true, None));
+    // A sandbox from the future (the clock was set back) is waited for no longer than any other.
+    assert_eq!(after(1, -500).1, Some(at(501)));
+}
+
+#[test]
 fn a_pod_that_never_restarts_gets_no_second_sandbox() {
     let pod = pod(json!({"restartPolicy": "Never", "containers": [{"name": "app", "image": "i"}]}));
     let dead = observed(vec![sandbox("s", 0, false)], vec![container("app", RunState::Exited, 0, 137)]);
