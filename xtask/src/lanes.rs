@@ -25,7 +25,7 @@ pub fn test(root: &Path) -> Result<()> {
 }
 
 /// The tests with real peers whose names contain `part`; all of them with the comparisons of the two API servers and of
-/// the arithmetic.
+/// the arithmetic and the validation.
 pub fn interop(root: &Path, part: &str) -> Result<()> {
     let binaries = build::beside_tests(root)?;
     build::plugin_example(root)?;
@@ -44,7 +44,16 @@ pub fn interop(root: &Path, part: &str) -> Result<()> {
         return lane(&["--workspace", "--features", "podwire-tests/interop", "--test", "interop_*"]);
     }
     let whole = lane(&["--package", "podwire-tests", "--features", "interop"]);
-    lane(&["--package", "podwire-api", "--features", "interop", "--test", "arithmetic"])?;
+    lane(&[
+        "--package",
+        "podwire-api",
+        "--features",
+        "interop",
+        "--test",
+        "arithmetic",
+        "--test",
+        "validation",
+    ])?;
     lane(&["--package", "podwire-apiserver", "--features", "interop", "--test", "differential"])?;
     whole
 }

@@ -93,6 +93,7 @@ const PROGRAMS: &[Program] = &[
     go("informer", "informer", "podwire.invalid/peers/informer"),
     go("manager", "manager", "podwire.invalid/peers/manager"),
     go("arithmetic", "arithmetic", "podwire.invalid/peers/arithmetic"),
+    go("validation", "validation", "podwire.invalid/peers/validation"),
 ];
 
 /// The Python client: an environment of its own with what `tests/peers/python/requirements.txt` pins.

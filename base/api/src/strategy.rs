@@ -135,6 +135,11 @@ pub trait Strategy: std::fmt::Debug + Send + Sync {
         true
     }
 
+    /// Whether a changed object's metadata is judged once more like that of a new one; clients see what is said twice.
+    fn looks_at_all_metadata_again(&self) -> bool {
+        false
+    }
+
     /// Rules of an object, new or changed.
     fn validate(&self, kind: &Kind, object: &Value, errors: &mut Errors) {}
 

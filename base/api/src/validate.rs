@@ -3,12 +3,14 @@
 //! Objects have the kind's shape and defaults when they come here. Kinds without rules of their own get those of
 //! metadata alone.
 
+mod address;
 pub(crate) mod certificate;
 pub(crate) mod cluster;
 pub(crate) mod core;
 pub(crate) mod device;
 mod error;
 mod meta;
+pub(crate) mod network;
 pub(crate) mod pod;
 pub(crate) mod rbac;
 pub(crate) mod workload;
@@ -17,6 +19,7 @@ use serde_json::Value;
 
 use crate::path::Path;
 use crate::{Kind, Part};
+pub(crate) use address::canonical as canonical_address;
 pub(crate) use error::Seen;
 
 pub use error::{Cause, Errors, FieldError, summary};
@@ -42,6 +45,9 @@ pub fn update(kind: &Kind, new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Errors::default();
     if kind.strategy.has_common_metadata() {
         metadata_update(new, old, &mut errors);
+        if kind.strategy.looks_at_all_metadata_again() {
+            meta::create(kind, new, &mut errors);
+        }
     }
     kind.strategy.validate(kind, new, &mut errors);
     kind.strategy.validate_update(new, old, &mut errors);
@@ -60,8 +66,10 @@ pub fn update_part(kind: &Kind, part: Part, new: &Value, old: &Value) -> Vec<Fie
 
 /// Upstream looks at the metadata for all kinds and then once more for each, and clients see both.
 pub(crate) fn metadata_update(new: &Value, old: &Value, errors: &mut Errors) {
+    meta::of_any(new, errors);
     meta::update(new, old, errors);
     meta::update(new, old, errors);
+    meta::known_finalizers(&new["metadata"]["finalizers"], errors);
 }
 
 /// Complaints about a `Binding`.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Facts, Generation, Object, Strategy, differs, stored_only};
+use super::{Facts, Generation, Object, Strategy, copy, differs, stored_only};
 use crate::defaults::{self, absent, child, each, set};
 use crate::table::{self, Column};
 use crate::validate::{self, Errors};
@@ -151,6 +151,14 @@ impl Strategy for Policies {
         defaults::network_policy(object);
     }
 
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::network::policy(object, None, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::network::policy(new, Some(old), errors);
+    }
+
     fn unenforced(&self, kind: &Kind, _: &Value) -> Option<String> {
         Some(stored_only(&kind.kind))
     }
@@ -166,11 +174,19 @@ pub(crate) struct Addresses;
 
 impl Strategy for Addresses {
     fn name_complaints(&self, name: &str) -> Vec<String> {
-        if name.parse::<std::net::IpAddr>().is_ok() {
-            Vec::new()
-        } else {
-            vec!["must be a valid IP address".to_owned()]
-        }
+        validate::canonical_address(name)
+    }
+
+    fn looks_at_all_metadata_again(&self) -> bool {
+        true
+    }
+
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::network::ip_address(object, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::network::ip_address_update(new, old, errors);
     }
 
     fn columns(&self) -> &[Column] {
@@ -183,6 +199,20 @@ impl Strategy for Addresses {
 pub(crate) struct ServiceRanges;
 
 impl Strategy for ServiceRanges {
+    fn prepare_status(&self, new: &mut Object, old: &Value) {
+        for key in ["labels", "annotations", "finalizers"] {
+            copy(child(new, "metadata"), &old["metadata"], key);
+        }
+    }
+
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::network::service_range(object, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::network::service_range_update(new, old, errors);
+    }
+
     fn columns(&self) -> &[Column] {
         table::columns::SERVICE_CIDR
     }

@@ -113,6 +113,15 @@ impl Bad for &Value {
     }
 }
 
+/// A value that is printed already, in the way of an internal type of upstream's.
+pub(super) struct Printed(pub(super) String);
+
+impl Bad for Printed {
+    fn show(&self) -> String {
+        self.0.clone()
+    }
+}
+
 /// A struct printed with the names and order of upstream's internal type.
 pub(super) struct Internal<'a>(pub(super) &'a Value, pub(super) &'static [(&'static str, &'static str)]);
 

@@ -49,6 +49,7 @@ fn common(kind: &Kind, meta: &Value, path: &Path<'_>, errors: &mut Errors) {
     errors.nonnegative(&path.child("generation"), &meta["generation"]);
     changeable(meta, path, errors);
     finalizers(&meta["finalizers"], &path.child("finalizers"), errors);
+    known_finalizers(&meta["finalizers"], errors);
 }
 
 fn changeable(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
@@ -120,8 +121,20 @@ fn owners(owners: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn finalizers(finalizers: &Value, path: &Path<'_>, errors: &mut Errors) {
-    for (i, finalizer) in list(finalizers).iter().enumerate() {
+    for finalizer in list(finalizers) {
         errors.all_invalid(path, text(finalizer), syntax::qualified_name(text(finalizer)));
+    }
+    let has = |name: &str| list(finalizers).iter().any(|f| f == name);
+    if has("orphan") && has("foregroundDeletion") {
+        errors.invalid(path, finalizers, "finalizer orphan and foregroundDeletion cannot be both set");
+    }
+}
+
+/// Finalizers without a prefix are known ones.
+pub(super) fn known_finalizers(finalizers: &Value, errors: &mut Errors) {
+    let metadata = Path::root("metadata");
+    let path = metadata.child("finalizers");
+    for (i, finalizer) in list(finalizers).iter().enumerate() {
         let standard = ["orphan", "foregroundDeletion", "kubernetes"];
         if !text(finalizer).contains('/') && !standard.contains(&text(finalizer)) {
             errors.invalid(
@@ -131,10 +144,13 @@ fn finalizers(finalizers: &Value, path: &Path<'_>, errors: &mut Errors) {
             );
         }
     }
-    let has = |name: &str| list(finalizers).iter().any(|f| f == name);
-    if has("orphan") && has("foregroundDeletion") {
-        errors.invalid(path, finalizers, "finalizer orphan and foregroundDeletion cannot be both set");
-    }
+}
+
+/// What is looked at in the metadata of a changed object whatever its kind.
+pub(super) fn of_any(new: &Value, errors: &mut Errors) {
+    let path = Path::root("metadata");
+    changeable(&new["metadata"], &path, errors);
+    finalizers(&new["metadata"]["finalizers"], &path.child("finalizers"), errors);
 }
 
 pub(super) fn update(new: &Value, old: &Value, errors: &mut Errors) {
@@ -167,9 +183,6 @@ pub(super) fn update(new: &Value, old: &Value, errors: &mut Errors) {
         errors.immutable(&path.child(field), &meta[field], &before[field]);
     }
     changeable(meta, &path, errors);
-    if meta["finalizers"] != before["finalizers"] {
-        finalizers(&meta["finalizers"], &path.child("finalizers"), errors);
-    }
 }
 
 /// The operators that all selectors have and how many values each takes; false for one that is not among them.
@@ -195,6 +208,11 @@ pub(super) fn operator_and_values(
 
 /// A `LabelSelector` object.
 pub(super) fn label_selector(selector: &Value, path: &Path<'_>, errors: &mut Errors) {
+    label_selector_with(selector, false, path, errors);
+}
+
+/// A `LabelSelector` object; `lenient` does not look at values, for one that was there before they were looked at.
+pub(super) fn label_selector_with(selector: &Value, lenient: bool, path: &Path<'_>, errors: &mut Errors) {
     labels(&selector["matchLabels"], &path.child("matchLabels"), errors);
     let expressions = path.child("matchExpressions");
     for (i, expression) in list(&selector["matchExpressions"]).iter().enumerate() {
@@ -207,8 +225,15 @@ pub(super) fn label_selector(selector: &Value, path: &Path<'_>, errors: &mut Err
         let key = text(&expression["key"]);
         errors.all_invalid(&here.child("key"), key, syntax::qualified_name(key));
         let path = here.child("values");
-        for (j, value) in values.iter().enumerate() {
+        for (j, value) in values.iter().enumerate().filter(|_| !lenient) {
             errors.all_invalid(&path.index(j), text(value), syntax::label_value(text(value)));
         }
     }
+}
+
+/// Whether a `LabelSelector` object breaks a rule.
+pub(super) fn is_bad_selector(selector: &Value) -> bool {
+    let mut errors = Errors::default();
+    label_selector(selector, &Path::root(""), &mut errors);
+    !errors.is_empty()
 }
