@@ -323,6 +323,13 @@ fn differs(kind: &Kind, new: &Value, old: &Value) -> bool {
     rest(new) != rest(old)
 }
 
+/// Puts back what clients may change of the metadata, for kinds whose status comes alone.
+fn keep_metadata(new: &mut Object, old: &Value) {
+    for key in ["labels", "annotations", "finalizers"] {
+        copy(child(new, "metadata"), &old["metadata"], key);
+    }
+}
+
 /// Takes over what is written about field owners.
 fn keep_owners(out: &mut Value, new: &Value) {
     if let Some(owners) = new["metadata"].get("managedFields") {

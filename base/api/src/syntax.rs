@@ -83,6 +83,31 @@ fn subdomain(value: &str, too_long: fn(usize) -> String) -> Vec<String> {
     out
 }
 
+/// Complaints about a subdomain that begins with a wildcard, such as `*.example.com`.
+pub fn wildcard_subdomain(value: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    if value.len() > 253 {
+        out.push(max_length(253));
+    }
+    if !value.strip_prefix("*.").is_some_and(matches_subdomain) {
+        out.push(pattern(
+            "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character",
+            &format!("\\*\\.{SUBDOMAIN}"),
+            &["*.example.com"],
+        ));
+    }
+    out
+}
+
+/// Complaints about the path of a URL.
+pub fn url_path(value: &str) -> Vec<String> {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b);
+    if !value.is_empty() && value.bytes().all(fits) {
+        return Vec::new();
+    }
+    vec!["Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')".to_owned()]
+}
+
 /// Complaints about a DNS search domain, which may have underscores.
 pub fn dns_search(value: &str) -> Vec<String> {
     let plain: String = value

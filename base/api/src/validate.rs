@@ -5,14 +5,17 @@
 
 mod address;
 pub(crate) mod certificate;
-pub(crate) mod cluster;
+pub(crate) mod claim;
 pub(crate) mod core;
 pub(crate) mod device;
 mod error;
+pub(crate) mod ingress;
 mod meta;
 pub(crate) mod network;
 pub(crate) mod pod;
 pub(crate) mod rbac;
+pub(crate) mod storage;
+pub(crate) mod volume;
 pub(crate) mod workload;
 
 use serde_json::Value;

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -183,7 +184,8 @@ func judge(asked question) error {
 	return rest.BeforeUpdate(strategy, ctx, object, old)
 }
 
-// complaints are those of an answer that clients see; anything else that is wrong is one line of its own.
+// complaints are those of an answer that clients see, without the differences between Go types that some end with;
+// anything else that is wrong is one line of its own.
 func complaints(err error) []string {
 	if err == nil {
 		return []string{}
@@ -194,7 +196,8 @@ func complaints(err error) []string {
 	}
 	out := []string{}
 	for _, cause := range status.Status().Details.Causes {
-		out = append(out, fmt.Sprintf("%s %s: %s", cause.Type, cause.Field, cause.Message))
+		message, _, _ := strings.Cut(cause.Message, "\n")
+		out = append(out, fmt.Sprintf("%s %s: %s", cause.Type, cause.Field, message))
 	}
 	return out
 }

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{Facts, Generation, Object, Strategy, copy, differs, stored_only};
+use super::{Facts, Generation, Object, Strategy, differs, keep_metadata, stored_only};
 use crate::defaults::{self, absent, child, each, set};
 use crate::table::{self, Column};
 use crate::validate::{self, Errors};
-use crate::{Kind, syntax};
+use crate::{Kind, Part, syntax};
 
 /// Facts of kinds whose generation counts.
 const COUNTED: Facts = Facts { generation: Generation::Counted, ..Facts::PLAIN };
@@ -105,8 +105,22 @@ impl Strategy for Ingresses {
         COUNTED
     }
 
-    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
-        validate::cluster::ingress(object, errors);
+    fn looks_at_all_metadata_again(&self) -> bool {
+        true
+    }
+
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::ingress::create(object, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::ingress::update(new, old, errors);
+    }
+
+    fn validate_part(&self, part: Part, new: &Value, old: &Value, errors: &mut Errors) {
+        if part == Part::Status {
+            validate::ingress::status(new, old, errors);
+        }
     }
 
     fn columns(&self) -> &[Column] {
@@ -129,8 +143,16 @@ impl Strategy for IngressClasses {
         }
     }
 
-    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
-        validate::cluster::ingress_class(object, errors);
+    fn looks_at_all_metadata_again(&self) -> bool {
+        true
+    }
+
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::ingress::class(object, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::ingress::class_update(new, old, errors);
     }
 
     fn columns(&self) -> &[Column] {
@@ -200,9 +222,7 @@ pub(crate) struct ServiceRanges;
 
 impl Strategy for ServiceRanges {
     fn prepare_status(&self, new: &mut Object, old: &Value) {
-        for key in ["labels", "annotations", "finalizers"] {
-            copy(child(new, "metadata"), &old["metadata"], key);
-        }
+        keep_metadata(new, old);
     }
 
     fn validate_create(&self, object: &Value, errors: &mut Errors) {

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{Facts, Generation, Object, Strategy};
-use crate::Kind;
+use super::{Facts, Generation, Object, Strategy, copy, keep_metadata};
 use crate::defaults::{self, absent, child, set};
 use crate::table::{self, Column};
 use crate::validate::{self, Errors};
+use crate::{Kind, Part};
 
 /// Facts of all kinds of the area.
 const FACTS: Facts = Facts { deletion_shows_object: true, ..Facts::PLAIN };
@@ -34,8 +34,16 @@ impl Strategy for Volumes {
         object.insert("status".to_owned(), json!({"phase": "Pending"}));
     }
 
-    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
-        validate::cluster::persistent_volume(object, errors);
+    fn looks_at_all_metadata_again(&self) -> bool {
+        true
+    }
+
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::volume::create(object, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::volume::update(new, old, errors);
     }
 
     fn columns(&self) -> &[Column] {
@@ -59,10 +67,30 @@ impl Strategy for VolumeClaims {
 
     fn prepare_create(&self, _: &Kind, object: &mut Object) {
         object.insert("status".to_owned(), json!({"phase": "Pending"}));
+        validate::claim::normalize_sources(child(object, "spec"), None);
     }
 
-    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
-        validate::workload::claim(object, errors);
+    fn prepare_update(&self, _: &Kind, new: &mut Object, old: &Value) {
+        copy(new, old, "status");
+        validate::claim::normalize_sources(child(new, "spec"), Some(&old["spec"]));
+    }
+
+    fn looks_at_all_metadata_again(&self) -> bool {
+        true
+    }
+
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::claim::create(object, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::claim::update(new, old, errors);
+    }
+
+    fn validate_part(&self, part: Part, new: &Value, _: &Value, errors: &mut Errors) {
+        if part == Part::Status {
+            validate::claim::status(new, errors);
+        }
     }
 
     fn columns(&self) -> &[Column] {
@@ -84,8 +112,16 @@ impl Strategy for Classes {
         absent(object, "volumeBindingMode", "Immediate");
     }
 
-    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
-        validate::cluster::storage_class(object, errors);
+    fn looks_at_all_metadata_again(&self) -> bool {
+        true
+    }
+
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::storage::class(object, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::storage::class_update(new, old, errors);
     }
 
     fn columns(&self) -> &[Column] {
@@ -106,6 +142,14 @@ impl Strategy for Drivers {
         defaults::storage_driver(object);
     }
 
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::storage::driver(object, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::storage::driver_update(new, old, errors);
+    }
+
     fn columns(&self) -> &[Column] {
         table::columns::CSI_DRIVER
     }
@@ -118,6 +162,14 @@ pub(crate) struct DriverNodes;
 impl Strategy for DriverNodes {
     fn facts(&self) -> Facts {
         Facts { updates_unconditionally: false, ..FACTS }
+    }
+
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::storage::driver_node(object, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::storage::driver_node_update(new, old, errors);
     }
 
     fn columns(&self) -> &[Column] {
@@ -133,6 +185,18 @@ impl Strategy for Capacities {
     fn facts(&self) -> Facts {
         Facts { updates_unconditionally: false, ..FACTS }
     }
+
+    fn looks_at_all_metadata_again(&self) -> bool {
+        true
+    }
+
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::storage::capacity(object, false, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::storage::capacity_update(new, old, errors);
+    }
 }
 
 /// Attachments of volumes to nodes.
@@ -142,6 +206,24 @@ pub(crate) struct Attachments;
 impl Strategy for Attachments {
     fn facts(&self) -> Facts {
         Facts { updates_unconditionally: false, ..FACTS }
+    }
+
+    fn prepare_status(&self, new: &mut Object, old: &Value) {
+        keep_metadata(new, old);
+    }
+
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::storage::attachment(object, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::storage::attachment_update(new, old, errors);
+    }
+
+    fn validate_part(&self, part: Part, new: &Value, old: &Value, errors: &mut Errors) {
+        if part == Part::Status {
+            validate::storage::attachment_update(new, old, errors);
+        }
     }
 
     fn columns(&self) -> &[Column] {
@@ -156,5 +238,17 @@ pub(crate) struct AttributesClasses;
 impl Strategy for AttributesClasses {
     fn facts(&self) -> Facts {
         FACTS
+    }
+
+    fn looks_at_all_metadata_again(&self) -> bool {
+        true
+    }
+
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::storage::attributes_class(object, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::storage::attributes_class_update(new, old, errors);
     }
 }

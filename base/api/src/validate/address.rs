@@ -100,6 +100,15 @@ pub(crate) fn canonical(value: &str) -> Vec<String> {
     }
 }
 
+/// An address in any form, or one of those that were there before.
+pub(super) fn legacy(value: &str, before: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    if let Err(words) = complaints(value)
+        && !before.contains(&value)
+    {
+        errors.invalid(path, value, words);
+    }
+}
+
 fn range_complaint(value: &str) -> Result<Range, &'static str> {
     let Some(range) = parse_range(value) else {
         return Err("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)");

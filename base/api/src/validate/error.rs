@@ -277,6 +277,13 @@ impl Errors {
         }
     }
 
+    /// [`Errors::immutable`] for a text that is empty when it is absent.
+    pub(super) fn immutable_text(&mut self, path: &Path<'_>, new: &Value, old: &Value) {
+        if text(new) != text(old) {
+            self.invalid(path, text(new), "field is immutable");
+        }
+    }
+
     pub(super) fn nonnegative(&mut self, path: &Path<'_>, value: &Value) {
         if let Some(number) = value.as_i64().filter(|n| *n < 0) {
             self.invalid(path, number, "must be greater than or equal to 0");

@@ -240,26 +240,6 @@ pub(crate) fn service_update(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-pub(crate) fn claim(object: &Value, errors: &mut Errors) {
-    let path = Path::root("spec");
-    let spec = &object["spec"];
-    if list(&spec["accessModes"]).is_empty() {
-        errors.required(&path.child("accessModes"), "at least 1 access mode is required");
-    }
-    let modes = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
-    for mode in list(&spec["accessModes"]).iter().filter(|m| !modes.contains(&text(m))) {
-        errors.not_supported(
-            &path.child("accessModes"),
-            text(mode),
-            &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"],
-        );
-    }
-    if spec["resources"]["requests"]["storage"].is_null() {
-        let resources = path.child("resources");
-        errors.required(&resources.key("storage"), "");
-    }
-}
-
 pub(crate) fn disruption_budget(object: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     let spec = &object["spec"];

@@ -27,7 +27,7 @@ macro_rules! areas {
     };
 }
 
-const AREAS: &[Area] = areas!["network"];
+const AREAS: &[Area] = areas!["ingress", "network", "storage", "volumes"];
 
 /// Lines of a record: what was asked in short, and the complaints.
 fn lines(record: &str) -> Vec<(Value, Vec<String>)> {

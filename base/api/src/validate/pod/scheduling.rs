@@ -80,15 +80,7 @@ pub(super) fn affinity(affinity: &Value, path: &Path<'_>, errors: &mut Errors) {
     let node = &affinity["nodeAffinity"];
     let here = path.child("nodeAffinity");
     if node[REQUIRED].is_object() {
-        let required = here.child(REQUIRED);
-        let terms = required.child("nodeSelectorTerms");
-        let given = list(&node[REQUIRED]["nodeSelectorTerms"]);
-        if given.is_empty() {
-            errors.required(&terms, "must have at least one node selector term");
-        }
-        for (i, term) in given.iter().enumerate() {
-            node_term(term, true, &terms.index(i), errors);
-        }
+        node_selector(&node[REQUIRED], false, &here.child(REQUIRED), errors);
     }
     let preferred = here.child(PREFERRED);
     for (i, term) in list(&node[PREFERRED]).iter().enumerate() {
@@ -108,6 +100,23 @@ pub(super) fn affinity(affinity: &Value, path: &Path<'_>, errors: &mut Errors) {
             weight(term, &at, errors);
             pod_term(&term["podAffinityTerm"], &at.child("podAffinityTerm"), errors);
         }
+    }
+}
+
+/// A selector of nodes; `lenient` does not look at values.
+pub(in crate::validate) fn node_selector(
+    selector: &Value,
+    lenient: bool,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    let terms = path.child("nodeSelectorTerms");
+    let given = list(&selector["nodeSelectorTerms"]);
+    if given.is_empty() {
+        errors.required(&terms, "must have at least one node selector term");
+    }
+    for (i, term) in given.iter().enumerate() {
+        node_term(term, !lenient, &terms.index(i), errors);
     }
 }
 
@@ -158,6 +167,11 @@ fn node_term(term: &Value, values_too: bool, path: &Path<'_>, errors: &mut Error
         }
         if text(&field["key"]) != "metadata.name" {
             errors.invalid(&here.child("key"), text(&field["key"]), "not a valid field selector key");
+            continue;
+        }
+        let at = here.child("values");
+        for (j, name) in list(&field["values"]).iter().map(text).enumerate() {
+            errors.all_invalid(&at.index(j), name, syntax::dns_subdomain(name));
         }
     }
 }

@@ -103,7 +103,7 @@ fn source(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn host_path(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::validate) fn host_path(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     if text(&source["path"]).is_empty() {
         errors.required(&path.child("path"), "");
         return;
@@ -241,7 +241,7 @@ fn token(source: &Value, path: &Path<'_>, volume: &Path<'_>, errors: &mut Errors
     }
 }
 
-fn no_backsteps(value: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::validate) fn no_backsteps(value: &str, path: &Path<'_>, errors: &mut Errors) {
     if value.split('/').any(|part| part == "..") {
         errors.invalid(path, value, "must not contain '..'");
     }
