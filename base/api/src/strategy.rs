@@ -57,6 +57,8 @@ pub struct Facts {
     pub orphans_by_default: bool,
     /// Whether a deletion is answered with the object instead of a status.
     pub deletion_shows_object: bool,
+    /// Whether others are admitted by what objects of the kind say.
+    pub rules_admission: bool,
     /// How long an object lives without being written again.
     pub ttl: Option<Duration>,
     /// What every request about the kind is warned of.
@@ -71,6 +73,7 @@ impl Facts {
         updates_unconditionally: true,
         orphans_by_default: false,
         deletion_shows_object: false,
+        rules_admission: false,
         ttl: None,
         deprecation: None,
     };
@@ -377,7 +380,6 @@ mod tests {
         let words = "pod-security.kubernetes.io/enforce: stored, but this version does not enforce it";
         assert_eq!(of("", "namespaces", &labelled).as_deref(), Some(words));
         for (group, resource) in [
-            ("", "limitranges"),
             ("", "resourcequotas"),
             ("networking.k8s.io", "networkpolicies"),
             ("admissionregistration.k8s.io", "validatingadmissionpolicies"),

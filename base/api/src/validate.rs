@@ -10,6 +10,7 @@ pub(crate) mod core;
 pub(crate) mod device;
 mod error;
 pub(crate) mod ingress;
+pub mod limits;
 mod meta;
 pub(crate) mod network;
 pub(crate) mod pod;

@@ -7,6 +7,7 @@
 mod certificate_requester;
 mod default_toleration_seconds;
 mod escalation;
+mod limit_ranger;
 mod namespace_lifecycle;
 mod node_restriction;
 mod pod_topology_labels;
@@ -18,12 +19,13 @@ mod taint_nodes_by_condition;
 
 use futures::future::BoxFuture;
 use podwire_api::{Kind, Part};
+use podwire_store::Revision;
 use serde_json::Value;
 
 use crate::context::Context;
 use crate::handler::Call;
 use crate::identity::Identity;
-use crate::status::Result;
+use crate::status::{ApiError, Result};
 
 /// What is done to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +75,14 @@ impl<'a> Request<'a> {
         matches!(self.operation, Operation::Create | Operation::Update)
     }
 
+    /// Refuses an object, in the words all plugins use: 403.
+    fn forbidden(&self, object: &Value, why: &str) -> ApiError {
+        let given = |key: &str| object["metadata"][key].as_str().filter(|text| !text.is_empty());
+        let name = Some(self.name).filter(|name| !name.is_empty());
+        let name = name.or_else(|| given("name")).or_else(|| given("generateName"));
+        ApiError::forbidden(&self.kind.group, &self.kind.resource, name.unwrap_or("Unknown"), why)
+    }
+
     /// Whether it is about an object of this kind, and not about a part of one.
     fn is_whole(&self, group: &str, kind: &str) -> bool {
         self.part.is_none() && self.kind.is(group, kind)
@@ -100,6 +110,7 @@ trait Validating: Sync {
 /// The mutating phase, in upstream's order. The last two are no plugins there, but run at this place.
 const MUTATING: &[&dyn Mutating] = &[
     &namespace_lifecycle::NamespaceLifecycle,
+    &limit_ranger::LimitRanger,
     &service_account::ServiceAccount,
     &node_restriction::NodeRestriction,
     &taint_nodes_by_condition::TaintNodesByCondition,
@@ -112,7 +123,17 @@ const MUTATING: &[&dyn Mutating] = &[
 ];
 
 /// The validating phase, in upstream's order.
-const VALIDATING: &[&dyn Validating] = &[&priority::Priority];
+const VALIDATING: &[&dyn Validating] = &[&limit_ranger::LimitRanger, &priority::Priority];
+
+/// Waits until the plugins know of a change to what they act by: who has been told of a rule finds it in force.
+pub(crate) async fn learn(context: &Context, kind: &Kind, revision: Revision) {
+    if !kind.strategy.facts().rules_admission {
+        return;
+    }
+    if let Err(error) = context.caches.wait_for(revision).await {
+        tracing::warn!(why = error.message, "a rule is stored and not in force yet");
+    }
+}
 
 /// The mutating phase.
 pub(crate) async fn mutate(request: &Request<'_>, object: &mut Value) -> Result<()> {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::authz::Authorizer;
-use crate::cache::Caches;
+use crate::cache::{Caches, Scope};
 use crate::codec;
 use crate::handler::proxy::KubeletClient;
 use crate::kinds::Kinds;
@@ -69,6 +69,13 @@ impl Context {
         if !kinds.registry.kinds().iter().any(|other| other.storage_prefix == kind.storage_prefix) {
             self.caches.remove(&kind.storage_prefix);
         }
+    }
+
+    /// All objects of a kind in a namespace, as the cache has them.
+    pub(crate) fn cached(&self, kind: &Kind, namespace: &str) -> Vec<Value> {
+        let prefix = if kind.namespaced { key(kind, namespace, "") } else { kind.storage_prefix.to_string() };
+        let snapshot = self.caches.of(kind).snapshot(&Scope { prefix, node: None, key: None });
+        snapshot.entries.iter().map(|entry| entry.decode(kind)).collect()
     }
 
     /// The stored bytes of an object, or 404.

@@ -1,6 +1,6 @@
 //! The same requests to the real kube-apiserver and to this one; the answers have to agree.
 //!
-//! `differential/corpus.jsonl` has one request a line: method `m`, path `p`, body `b` (or `raw` text),
+//! `differential/*.jsonl` have one request a line: method `m`, path `p`, body `b` (or `raw` text),
 //! headers `h`. `save` remembers uid and version of the answer for later lines (`$a.uid`); `$long` is more than can be
 //! stored. A line with
 //! `allow` says why its body may differ, with `allow_code` also its code; `quiet` lines only prepare.
@@ -87,9 +87,9 @@ async fn answers_agree_with_upstream() {
     let upstream = upstream::start(&ours.pki).await;
     let mut left = Side::new(ours.remote("kubernetes-admin", &["system:masters"]).await);
     let mut right = Side::new(upstream.client(&ours.pki).await);
-    let corpus = include_str!("differential/corpus.jsonl");
+    let corpora = [include_str!("differential/corpus.jsonl"), include_str!("differential/admission.jsonl")];
     let (mut compared, mut allowed, mut report) = (0, 0, Vec::new());
-    for (number, line) in corpus.lines().enumerate() {
+    for (number, line) in corpora.iter().flat_map(|corpus| corpus.lines()).enumerate() {
         let line: Value = serde_json::from_str(line).unwrap();
         let both = async { (left.ask(&line).await, right.ask(&line).await) };
         let answered = tokio::time::timeout(std::time::Duration::from_secs(30), both).await;

@@ -20,6 +20,7 @@ macro_rules! well_known {
 
 well_known! {
     bindings: "", "v1", "bindings";
+    limit_ranges: "", "v1", "limitranges";
     config_maps: "", "v1", "configmaps";
     namespaces: "", "v1", "namespaces";
     nodes: "", "v1", "nodes";

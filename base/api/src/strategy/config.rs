@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::{Facts, Object, Strategy, stored_only};
-use crate::Kind;
 use crate::defaults::{self, child, each};
 use crate::table::{self, Column};
 use crate::validate::{self, Errors};
+use crate::{Kind, Part};
 
 /// Config maps.
 #[derive(Debug)]
@@ -64,15 +64,15 @@ pub(crate) struct LimitRanges;
 
 impl Strategy for LimitRanges {
     fn facts(&self) -> Facts {
-        Facts { creates_on_update: true, ..Facts::PLAIN }
+        Facts { creates_on_update: true, rules_admission: true, ..Facts::PLAIN }
     }
 
     fn defaults(&self, object: &mut Object) {
         each(child(object, "spec"), "limits", defaults::limit);
     }
 
-    fn unenforced(&self, kind: &Kind, _: &Value) -> Option<String> {
-        Some(stored_only(&kind.kind))
+    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
+        validate::limits::limit_range(object, errors);
     }
 
     fn columns(&self) -> &[Column] {
@@ -87,6 +87,24 @@ pub(crate) struct Quotas;
 impl Strategy for Quotas {
     fn facts(&self) -> Facts {
         Facts { deletion_shows_object: true, ..Facts::PLAIN }
+    }
+
+    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
+        validate::limits::resource_quota(object, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::limits::resource_quota_update(new, old, errors);
+    }
+
+    fn validate_part(&self, part: Part, new: &Value, _: &Value, errors: &mut Errors) {
+        if part == Part::Status {
+            validate::limits::resource_quota_status(new, errors);
+        }
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        validate::limits::quota_warnings(object)
     }
 
     fn unenforced(&self, kind: &Kind, _: &Value) -> Option<String> {

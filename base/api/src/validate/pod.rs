@@ -2,7 +2,7 @@
 
 mod container;
 mod probe;
-mod resources;
+pub(in crate::validate) mod resources;
 mod scheduling;
 mod security;
 mod update;

@@ -5,7 +5,7 @@ use podwire_api::{Kind, builtin};
 use serde_json::Value;
 
 use super::{Mutating, Operation, Request};
-use crate::context::{self, Context};
+use crate::context;
 use crate::status::{ApiError, Result};
 
 /// Namespaces that are never deleted.
@@ -27,7 +27,7 @@ impl Mutating for NamespaceLifecycle {
 
     fn admit<'a>(&'a self, request: &'a Request<'a>, object: &'a mut Value) -> BoxFuture<'a, Result<()>> {
         if request.operation == Operation::Create {
-            return Box::pin(exists(request.context, request.kind, object));
+            return Box::pin(exists(request, object));
         }
         let verdict = if IMMORTAL.contains(&request.name) {
             let Kind { group, resource, .. } = request.kind;
@@ -40,7 +40,8 @@ impl Mutating for NamespaceLifecycle {
 }
 
 /// Objects go into namespaces that exist and are not on their way out.
-async fn exists(context: &Context, kind: &Kind, object: &Value) -> Result<()> {
+async fn exists(request: &Request<'_>, object: &Value) -> Result<()> {
+    let context = request.context;
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
     let namespaces = builtin::namespaces();
     let stored = context.stored(namespaces, "", namespace).await?;
@@ -54,9 +55,8 @@ async fn exists(context: &Context, kind: &Kind, object: &Value) -> Result<()> {
     if !terminating {
         return Ok(());
     }
-    let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
-    let error = ApiError::forbidden(&kind.group, &kind.resource, name, &why);
+    let error = request.forbidden(object, &why);
     let message = format!("namespace {namespace} is being terminated");
     Err(error.cause("NamespaceTerminating", &message, "metadata.namespace"))
 }

@@ -22,7 +22,7 @@ impl Mutating for Priority {
         Box::pin(async move {
             match request.old {
                 Some(old) => keep(pod, old),
-                None => complete(request.context, pod).await?,
+                None => complete(request, pod).await?,
             }
             Ok(())
         })
@@ -48,15 +48,15 @@ fn keep(new: &mut Value, old: &Value) {
     }
 }
 
-async fn complete(context: &Context, pod: &mut Value) -> Result<()> {
+async fn complete(request: &Request<'_>, pod: &mut Value) -> Result<()> {
+    let context = request.context;
     let classes = builtin::priority_classes();
     let asked = pod["spec"]["priorityClassName"].as_str().filter(|name| !name.is_empty()).map(str::to_owned);
-    let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    let refuse = |why: String| ApiError::forbidden("", "pods", &pod_name, &why);
+    let refuse = |pod: &Value, why: String| request.forbidden(pod, &why);
     let class = match &asked {
         Some(name) => {
             let found = context.object(classes, "", name).await.map_err(|error| match error.code {
-                StatusCode::NOT_FOUND => refuse(format!("no PriorityClass with name {name} was found")),
+                StatusCode::NOT_FOUND => refuse(pod, format!("no PriorityClass with name {name} was found")),
                 _ => error,
             })?;
             Some(found)
@@ -67,7 +67,7 @@ async fn complete(context: &Context, pod: &mut Value) -> Result<()> {
         Some(class) => (class["value"].as_i64().unwrap_or(0), class["preemptionPolicy"].as_str()),
         None => (0, Some("PreemptLowerPriority")),
     };
-    resolve(&mut pod["spec"], value, policy).map_err(refuse)?;
+    resolve(&mut pod["spec"], value, policy).map_err(|why| refuse(pod, why))?;
     if let Some(class) = class {
         pod["spec"]["priorityClassName"] = class["metadata"]["name"].clone();
     }

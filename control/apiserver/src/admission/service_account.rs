@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Mutating, Operation, Request};
 use crate::context::Context;
 use crate::handler::create::random_suffix;
-use crate::status::{ApiError, Result};
+use crate::status::Result;
 
 /// Where programs look for their token.
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -29,14 +29,14 @@ impl Mutating for ServiceAccount {
         Box::pin(async move {
             // A mirror pod runs without an account.
             if pod["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_null() {
-                complete(request.context, pod).await?;
+                complete(request, pod).await?;
             }
             Ok(())
         })
     }
 }
 
-async fn complete(context: &Context, pod: &mut Value) -> Result<()> {
+async fn complete(request: &Request<'_>, pod: &mut Value) -> Result<()> {
     let given = ["serviceAccountName", "serviceAccount"]
         .iter()
         .find_map(|key| pod["spec"][*key].as_str().filter(|name| !name.is_empty()));
@@ -44,15 +44,14 @@ async fn complete(context: &Context, pod: &mut Value) -> Result<()> {
     pod["spec"]["serviceAccountName"] = account.as_str().into();
     pod["spec"]["serviceAccount"] = account.as_str().into();
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
-    let found = find_account(context, &namespace, &account).await.map_err(|error| {
-        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let found = find_account(request.context, &namespace, &account).await.map_err(|error| {
         let cause = match error.code {
             StatusCode::NOT_FOUND => format!("serviceaccount \"{account}\" not found"),
             // A store that cannot be read says nothing about the account.
             _ => return error,
         };
         let why = format!("error looking up service account {namespace}/{account}: {cause}");
-        ApiError::forbidden("", "pods", name, &why)
+        request.forbidden(pod, &why)
     })?;
     let secrets = &found["imagePullSecrets"];
     if pod["spec"]["imagePullSecrets"].as_array().is_none_or(Vec::is_empty) && !secrets.is_null() {

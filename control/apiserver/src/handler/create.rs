@@ -96,7 +96,6 @@ impl Insert<'_> {
         defaults::apply(kind, &mut object);
         // Fields that admission adds belong to nobody, so the books are kept before it.
         self.track(&mut object);
-        let generated = name_it(&mut object);
         let (namespace, named) = self.place(&object);
         let request = Request {
             context: self.context,
@@ -109,6 +108,7 @@ impl Insert<'_> {
             old: None,
         };
         admission::mutate(&request, &mut object).await?;
+        let generated = name_it(&mut object);
         let held = service::hold(self.context, &request, &mut object)?;
         fill_metadata(&mut object);
         kind.strategy.complete(&mut object);
@@ -163,6 +163,7 @@ impl Insert<'_> {
                 let op = Op::Put { value: value.clone(), ttl: kind.strategy.facts().ttl };
                 match self.context.store.txn(&key, Guard::Absent, op).await? {
                     Outcome::Committed { revision, .. } => {
+                        admission::learn(self.context, kind, revision).await;
                         let key = key.into();
                         return Ok(Inserted::Stored(KeyValue {
                             key,

@@ -151,8 +151,9 @@ impl Deletion<'_> {
                 Step::Remove(object) => {
                     let guard = Guard::ModRevision(stored.mod_revision);
                     match self.context.store.txn(&stored.key, guard, Op::Delete).await? {
-                        Outcome::Committed { .. } => {
+                        Outcome::Committed { revision, .. } => {
                             service::deleted(self.context, self.kind, &object);
+                            admission::learn(self.context, self.kind, revision).await;
                             return Ok(Removed::Gone(object));
                         }
                         Outcome::Conflict { current } => current,

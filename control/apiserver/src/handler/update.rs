@@ -319,8 +319,9 @@ impl<'a> Change<'a> {
             }
             let guard = Guard::ModRevision(stored.mod_revision);
             return Ok(match self.context.store.txn(&stored.key, guard, Op::Delete).await? {
-                Outcome::Committed { .. } => {
+                Outcome::Committed { revision, .. } => {
                     service::deleted(self.context, self.kind, &new);
+                    admission::learn(self.context, self.kind, revision).await;
                     Ok(Changed::Object(new))
                 }
                 Outcome::Conflict { current } => Err(current),
@@ -355,6 +356,7 @@ pub(crate) async fn put(
     let op = Op::Put { value: value.clone(), ttl: kind.strategy.facts().ttl };
     Ok(match context.store.txn(&stored.key, Guard::ModRevision(stored.mod_revision), op).await? {
         Outcome::Committed { revision, .. } => {
+            admission::learn(context, kind, revision).await;
             Ok(Changed::Stored(KeyValue { value, mod_revision: revision, ..stored.clone() }))
         }
         Outcome::Conflict { current } => Err(current),

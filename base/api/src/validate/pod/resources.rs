@@ -36,18 +36,22 @@ fn is_hugepages(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
+fn is_quota_hugepages(name: &str) -> bool {
+    is_hugepages(name) || name.starts_with("requests.hugepages-")
+}
+
 fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-fn is_extended(name: &str) -> bool {
+pub(in crate::validate) fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")
         && syntax::qualified_name(&format!("requests.{name}")).is_empty()
 }
 
 /// Whether requests may be below limits.
-fn overcommits(name: &str) -> bool {
+pub(in crate::validate) fn overcommits(name: &str) -> bool {
     is_native(name) && !is_hugepages(name)
 }
 
@@ -55,7 +59,7 @@ fn overcommits(name: &str) -> bool {
 pub(in crate::validate) fn resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     let complaints = syntax::qualified_name(name);
     if complaints.is_empty() {
-        if !name.contains('/') && !STANDARD.contains(&name) && !is_hugepages(name) {
+        if !name.contains('/') && !STANDARD.contains(&name) && !is_quota_hugepages(name) {
             errors.invalid(path, name, "must be a standard resource type or fully qualified");
         }
     } else {
@@ -63,7 +67,8 @@ pub(in crate::validate) fn resource_name(name: &str, path: &Path<'_>, errors: &m
     }
 }
 
-fn container_resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+/// A resource name as containers may have it.
+pub(in crate::validate) fn container_resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     resource_name(name, path, errors);
     if !name.contains('/') {
         if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && !is_hugepages(name) {
