@@ -133,7 +133,7 @@ pub trait Strategy: std::fmt::Debug + Send + Sync {
         differs(kind, new, old)
     }
 
-    /// Whether metadata follows the common rules.
+    /// Whether the kind has the common rules of metadata for its own; else there are only those of any object.
     fn has_common_metadata(&self) -> bool {
         true
     }
@@ -152,7 +152,8 @@ pub trait Strategy: std::fmt::Debug + Send + Sync {
     /// Rules of a change.
     fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {}
 
-    /// Rules of a change through a subresource; the common ones of metadata are asked before for `/status`.
+    /// Rules of a change through a subresource; the common ones of metadata are asked before for `/status` and
+    /// `/approval`.
     fn validate_part(&self, part: Part, new: &Value, old: &Value, errors: &mut Errors) {}
 
     /// What is accepted but told to the client, in upstream's words.

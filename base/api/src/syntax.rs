@@ -277,6 +277,24 @@ pub fn http_header(value: &str) -> Vec<String> {
     )]
 }
 
+/// Complaints about the reason of a condition.
+pub fn condition_reason(value: &str) -> Vec<String> {
+    let b = value.as_bytes();
+    let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    let fits = !b.is_empty()
+        && b[0].is_ascii_alphabetic()
+        && word(b[b.len() - 1])
+        && b.iter().all(|b| word(*b) || matches!(b, b',' | b':'));
+    if fits {
+        return Vec::new();
+    }
+    vec![pattern(
+        "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_'",
+        "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?",
+        &["my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB"],
+    )]
+}
+
 /// Complaints about a percentage such as `30%`.
 pub fn percent(value: &str) -> Vec<String> {
     match value.strip_suffix('%') {

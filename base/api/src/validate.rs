@@ -4,10 +4,14 @@
 //! metadata alone.
 
 mod address;
+pub(crate) mod autoscaler;
+pub(crate) mod budget;
 pub(crate) mod certificate;
 pub(crate) mod claim;
+mod condition;
 pub(crate) mod core;
 pub(crate) mod device;
+pub(crate) mod endpoints;
 mod error;
 pub(crate) mod ingress;
 pub mod limits;
@@ -39,7 +43,7 @@ pub fn create(kind: &Kind, object: &Value) -> Vec<FieldError> {
     kind.strategy.validate_create(object, &mut errors);
     if !kind.strategy.has_common_metadata() && errors.is_empty() {
         // Even a kind that has rules of its own for that keeps what no key could be made from away.
-        meta::create(kind, object, &mut errors);
+        meta::create_any(kind, object, &mut errors);
     }
     errors.done()
 }
@@ -47,11 +51,9 @@ pub fn create(kind: &Kind, object: &Value) -> Vec<FieldError> {
 /// Complaints about an update of the main resource.
 pub fn update(kind: &Kind, new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Errors::default();
-    if kind.strategy.has_common_metadata() {
-        metadata_update(new, old, &mut errors);
-        if kind.strategy.looks_at_all_metadata_again() {
-            meta::create(kind, new, &mut errors);
-        }
+    metadata_update(kind, new, old, &mut errors);
+    if kind.strategy.has_common_metadata() && kind.strategy.looks_at_all_metadata_again() {
+        meta::create(kind, new, &mut errors);
     }
     kind.strategy.validate(kind, new, &mut errors);
     kind.strategy.validate_update(new, old, &mut errors);
@@ -61,19 +63,21 @@ pub fn update(kind: &Kind, new: &Value, old: &Value) -> Vec<FieldError> {
 /// Complaints about an update through a subresource.
 pub fn update_part(kind: &Kind, part: Part, new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Errors::default();
-    if part == Part::Status {
-        metadata_update(new, old, &mut errors);
+    if matches!(part, Part::Status | Part::Approval) {
+        metadata_update(kind, new, old, &mut errors);
     }
     kind.strategy.validate_part(part, new, old, &mut errors);
     errors.done()
 }
 
-/// Upstream looks at the metadata for all kinds and then once more for each, and clients see both.
-pub(crate) fn metadata_update(new: &Value, old: &Value, errors: &mut Errors) {
+/// Upstream looks at the metadata for all kinds and then once more for most of them, and clients see both.
+fn metadata_update(kind: &Kind, new: &Value, old: &Value, errors: &mut Errors) {
     meta::of_any(new, errors);
     meta::update(new, old, errors);
-    meta::update(new, old, errors);
-    meta::known_finalizers(&new["metadata"]["finalizers"], errors);
+    if kind.strategy.has_common_metadata() {
+        meta::update(new, old, errors);
+        meta::known_finalizers(&new["metadata"]["finalizers"], errors);
+    }
 }
 
 /// Complaints about a `Binding`.

@@ -85,6 +85,22 @@ pub(crate) fn legacy_autoscaler(map: &mut Object) {
     }
 }
 
+/// How fast an autoscaler goes when it says something about that, but not all.
+pub(crate) fn scaling_rules(behavior: &mut Object) {
+    let percent = json!({"type": "Percent", "value": 100, "periodSeconds": 15});
+    let pods = json!({"type": "Pods", "value": 4, "periodSeconds": 15});
+    for (direction, policies) in
+        [("scaleUp", json!([pods, percent.clone()])), ("scaleDown", json!([percent]))]
+    {
+        let rules = child(behavior, direction);
+        absent(rules, "selectPolicy", "Max");
+        absent(rules, "policies", policies);
+        if direction == "scaleUp" {
+            absent(rules, "stabilizationWindowSeconds", 0);
+        }
+    }
+}
+
 pub(crate) fn stateful_set(map: &mut Object) {
     let spec = child(map, "spec");
     set(spec, "podManagementPolicy", "OrderedReady");

@@ -29,10 +29,7 @@ impl Strategy for SigningRequests {
     fn validate_part(&self, part: Part, new: &Value, old: &Value, errors: &mut Errors) {
         match part {
             Part::Status => validate::certificate::update(new, old, false, errors),
-            Part::Approval => {
-                validate::metadata_update(new, old, errors);
-                validate::certificate::update(new, old, true, errors);
-            }
+            Part::Approval => validate::certificate::update(new, old, true, errors),
             _ => {}
         }
     }

@@ -49,6 +49,18 @@ impl Strategy for Namespaces {
         validate::core::namespace(object, errors);
     }
 
+    fn looks_at_all_metadata_again(&self) -> bool {
+        true
+    }
+
+    fn validate_part(&self, part: Part, new: &Value, _: &Value, errors: &mut Errors) {
+        match part {
+            Part::Status => validate::core::namespace_status(new, errors),
+            Part::Finalize => validate::core::namespace_finalizers(new, errors),
+            _ => {}
+        }
+    }
+
     fn unenforced(&self, _: &Kind, object: &Value) -> Option<String> {
         let labels = object["metadata"]["labels"].as_object()?;
         labels.keys().find(|key| key.starts_with(POD_SECURITY)).map(|label| stored_only(label))

@@ -13,12 +13,17 @@ use crate::{Kind, Part};
 pub(crate) struct ConfigMaps;
 
 impl Strategy for ConfigMaps {
-    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
+    fn looks_at_all_metadata_again(&self) -> bool {
+        true
+    }
+
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
         validate::core::config_map(object, errors);
     }
 
     fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
         validate::core::data_update(new, old, errors);
+        validate::core::config_map(new, errors);
     }
 
     fn columns(&self) -> &[Column] {
@@ -35,12 +40,17 @@ impl Strategy for Secrets {
         defaults::secret(object);
     }
 
-    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
+    fn looks_at_all_metadata_again(&self) -> bool {
+        true
+    }
+
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
         validate::core::secret(object, errors);
     }
 
     fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
         validate::core::secret_update(new, old, errors);
+        validate::core::secret(new, errors);
     }
 
     fn columns(&self) -> &[Column] {
@@ -55,6 +65,18 @@ pub(crate) struct Accounts;
 impl Strategy for Accounts {
     fn facts(&self) -> Facts {
         Facts { deletion_shows_object: true, ..Facts::PLAIN }
+    }
+
+    fn prepare_create(&self, _: &Kind, object: &mut Object) {
+        each(object, "secrets", |secret| secret.retain(|key, _| key == "name"));
+    }
+
+    fn prepare_update(&self, _: &Kind, new: &mut Object, _: &Value) {
+        each(new, "secrets", |secret| secret.retain(|key, _| key == "name"));
+    }
+
+    fn looks_at_all_metadata_again(&self) -> bool {
+        true
     }
 }
 

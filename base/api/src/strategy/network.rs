@@ -62,6 +62,18 @@ impl Strategy for Endpoints {
         each(object, "subsets", |subset| each(subset, "ports", |port| set(port, "protocol", "TCP")));
     }
 
+    fn looks_at_all_metadata_again(&self) -> bool {
+        true
+    }
+
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::endpoints::endpoints(object, None, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::endpoints::endpoints(new, Some(old), errors);
+    }
+
     fn columns(&self) -> &[Column] {
         table::columns::ENDPOINTS
     }
@@ -87,8 +99,12 @@ impl Strategy for EndpointSlices {
         new["metadata"]["labels"] != old["metadata"]["labels"] || differs(kind, new, old)
     }
 
-    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
-        validate::workload::endpoint_slice(object, errors);
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::endpoints::slice(object, None, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::endpoints::slice(new, Some(old), errors);
     }
 
     fn columns(&self) -> &[Column] {

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::{Facts, Generation, Strategy, stored_only};
-use crate::Kind;
 use crate::table::{self, Column};
 use crate::validate::{self, Errors};
+use crate::{Kind, Part, syntax};
 
 const ADMISSION: Facts =
     Facts { generation: Generation::Counted, updates_unconditionally: false, ..Facts::PLAIN };
@@ -51,8 +51,26 @@ impl Strategy for DisruptionBudgets {
         ADMISSION
     }
 
-    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
-        validate::workload::disruption_budget(object, errors);
+    fn name_complaints(&self, name: &str) -> Vec<String> {
+        syntax::path_segment(name)
+    }
+
+    fn has_common_metadata(&self) -> bool {
+        false
+    }
+
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::budget::budget(object, false, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::budget::update(new, old, errors);
+    }
+
+    fn validate_part(&self, part: Part, new: &Value, _: &Value, errors: &mut Errors) {
+        if part == Part::Status {
+            validate::budget::status(new, errors);
+        }
     }
 
     fn unenforced(&self, kind: &Kind, _: &Value) -> Option<String> {

@@ -22,8 +22,20 @@ impl Strategy for Roles {
         syntax::path_segment(name)
     }
 
+    fn looks_at_all_metadata_again(&self) -> bool {
+        true
+    }
+
     fn validate(&self, kind: &Kind, object: &Value, errors: &mut Errors) {
-        validate::rbac::role(object, !kind.namespaced, errors);
+        validate::rbac::rules(object, !kind.namespaced, errors);
+    }
+
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::rbac::aggregation(object, None, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::rbac::aggregation(new, Some(old), errors);
     }
 
     fn columns(&self) -> &[Column] {
@@ -46,6 +58,10 @@ impl Strategy for Bindings {
 
     fn defaults(&self, object: &mut Object) {
         defaults::role_binding(object);
+    }
+
+    fn looks_at_all_metadata_again(&self) -> bool {
+        true
     }
 
     fn validate(&self, kind: &Kind, object: &Value, errors: &mut Errors) {

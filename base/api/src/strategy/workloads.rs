@@ -8,7 +8,7 @@ use super::{Facts, Generation, Object, Strategy, copy, job_selector, part, reset
 use crate::defaults::{self, absent, child, pod_template, workload};
 use crate::table::{self, Column};
 use crate::validate::{self, Errors};
-use crate::{Kind, convert, fields, warnings};
+use crate::{Kind, Part, convert, fields, warnings};
 
 /// Facts of kinds whose generation counts.
 const COUNTED: Facts = Facts { generation: Generation::Counted, ..Facts::PLAIN };
@@ -311,10 +311,23 @@ impl Strategy for Autoscalers {
         absent(spec, "minReplicas", 1);
         let target = json!({"type": "Utilization", "averageUtilization": 80});
         absent(spec, "metrics", json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]));
+        if let Some(Value::Object(behavior)) = spec.get_mut("behavior") {
+            workload::scaling_rules(behavior);
+        }
     }
 
-    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
-        validate::workload::autoscaler(object, errors);
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::autoscaler::autoscaler(object, None, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::autoscaler::autoscaler(new, Some(old), errors);
+    }
+
+    fn validate_part(&self, part: Part, new: &Value, _: &Value, errors: &mut Errors) {
+        if part == Part::Status {
+            validate::autoscaler::status(new, errors);
+        }
     }
 
     fn columns(&self) -> &[Column] {
@@ -331,8 +344,18 @@ impl Strategy for LegacyAutoscalers {
         defaults::workload::legacy_autoscaler(object);
     }
 
-    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
-        validate::workload::autoscaler(object, errors);
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::autoscaler::autoscaler(&in_v2(object), None, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::autoscaler::autoscaler(&in_v2(new), Some(&in_v2(old)), errors);
+    }
+
+    fn validate_part(&self, part: Part, new: &Value, _: &Value, errors: &mut Errors) {
+        if part == Part::Status {
+            validate::autoscaler::status(new, errors);
+        }
     }
 
     fn columns(&self) -> &[Column] {
@@ -350,6 +373,13 @@ impl Strategy for LegacyAutoscalers {
     fn to_served(&self, object: &mut Value) {
         convert::autoscaler::to_v1(object);
     }
+}
+
+/// An autoscaler of `v1` in the shape in which all are judged.
+fn in_v2(object: &Value) -> Value {
+    let mut object = object.clone();
+    convert::autoscaler::to_v2(&mut object);
+    object
 }
 
 /// A field that is a number, zero when it is absent.

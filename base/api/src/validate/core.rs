@@ -30,7 +30,8 @@ pub(crate) fn config_map(object: &Value, errors: &mut Errors) {
         }
     }
     if size > DATA_LIMIT {
-        errors.too_long(&Path::root(""), DATA_LIMIT);
+        // So upstream writes that the whole object is meant.
+        errors.too_long(&Path::root("[]"), DATA_LIMIT);
     }
 }
 
@@ -82,10 +83,18 @@ fn docker_config(data: &Value, key: &str, errors: &mut Errors) {
     let decoded = crate::strict::decode_json(&bytes);
     let complaint = match &decoded {
         Err(error) => error.to_string(),
-        Ok(d) if !d.value.is_object() => {
-            "json: cannot unmarshal into Go value of type map[string]interface {}".to_owned()
-        }
-        Ok(_) => return,
+        Ok(decoded) => match &decoded.value {
+            Value::Object(_) | Value::Null => return,
+            other => {
+                let kind = match other {
+                    Value::Array(_) => "array",
+                    Value::String(_) => "string",
+                    Value::Bool(_) => "bool",
+                    _ => "number",
+                };
+                format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}")
+            }
+        },
     };
     errors.invalid(&path.key(key), "<secret contents redacted>", &complaint);
 }
@@ -196,15 +205,37 @@ pub(crate) fn namespace(object: &Value, errors: &mut Errors) {
     let spec = Path::root("spec");
     let path = spec.child("finalizers");
     for finalizer in list(&object["spec"]["finalizers"]) {
-        let name = text(finalizer);
-        errors.all_invalid(&path, name, syntax::qualified_name(name));
-        if !name.contains('/') && name != "kubernetes" {
-            errors.invalid(
-                &path,
-                name,
-                "name is neither a standard finalizer name nor is it fully qualified",
-            );
-        }
+        namespace_finalizer(text(finalizer), &path, errors);
+    }
+}
+
+/// The finalizers that are left of a namespace; upstream says here which one is meant.
+pub(crate) fn namespace_finalizers(object: &Value, errors: &mut Errors) {
+    let spec = Path::root("spec");
+    let path = spec.child("finalizers");
+    for (i, finalizer) in list(&object["spec"]["finalizers"]).iter().enumerate() {
+        namespace_finalizer(text(finalizer), &path.index(i), errors);
+    }
+}
+
+fn namespace_finalizer(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    errors.all_invalid(path, name, syntax::qualified_name(name));
+    if !name.contains('/') && !matches!(name, "kubernetes" | "orphan" | "foregroundDeletion") {
+        errors.invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified");
+    }
+}
+
+/// A namespace ends when it is deleted, and not before.
+pub(crate) fn namespace_status(object: &Value, errors: &mut Errors) {
+    let deleted = !object["metadata"]["deletionTimestamp"].is_null();
+    let (phase, words) = if deleted {
+        ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty")
+    } else {
+        ("Active", "may only be 'Active' if `deletionTimestamp` is empty")
+    };
+    let given = text(&object["status"]["phase"]);
+    if given != phase {
+        errors.invalid(&Path::root("status").child("Phase"), given, words);
     }
 }
 

@@ -24,7 +24,14 @@ pub fn generate_name(kind: &Kind, prefix: &str) -> Vec<String> {
     object_name(kind, &completed)
 }
 
+/// What most kinds look at in the metadata of a new object.
 pub(super) fn create(kind: &Kind, object: &Value, errors: &mut Errors) {
+    create_any(kind, object, errors);
+    known_finalizers(&object["metadata"]["finalizers"], errors);
+}
+
+/// What is looked at in the metadata of a new object whatever its kind.
+pub(super) fn create_any(kind: &Kind, object: &Value, errors: &mut Errors) {
     let path = Path::root("metadata");
     let meta = &object["metadata"];
     let prefix = text(&meta["generateName"]);
@@ -49,7 +56,6 @@ fn common(kind: &Kind, meta: &Value, path: &Path<'_>, errors: &mut Errors) {
     errors.nonnegative(&path.child("generation"), &meta["generation"]);
     changeable(meta, path, errors);
     finalizers(&meta["finalizers"], &path.child("finalizers"), errors);
-    known_finalizers(&meta["finalizers"], errors);
 }
 
 fn changeable(meta: &Value, path: &Path<'_>, errors: &mut Errors) {

@@ -16,7 +16,7 @@ use crate::path::Path;
 use crate::syntax;
 
 pub(super) use probe::port_or_name;
-pub(super) use resources::resource_name;
+pub(super) use resources::{container_resource_name, resource_name};
 pub(super) use scheduling::node_selector;
 pub(crate) use update::{update, update_ephemeral, update_resize, update_status};
 pub(super) use volume::{host_path, no_backsteps};

@@ -2,23 +2,29 @@
 
 use serde_json::Value;
 
-use super::error::{Errors, list, text};
+use super::error::{Errors, Printed, list, text};
 use super::meta;
 use crate::path::Path;
 use crate::syntax;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// A Role, or a ClusterRole with its selectors.
-pub(crate) fn role(object: &Value, cluster: bool, errors: &mut Errors) {
+/// The rules of a Role, or of a ClusterRole.
+pub(crate) fn rules(object: &Value, cluster: bool, errors: &mut Errors) {
     let rules = Path::root("rules");
     for (i, rule) in list(&object["rules"]).iter().enumerate() {
         policy_rule(rule, cluster, &rules.index(i), errors);
     }
+}
+
+/// The selectors of a ClusterRole, new or changed from `old`; a Role has none.
+pub(crate) fn aggregation(object: &Value, old: Option<&Value>, errors: &mut Errors) {
     let aggregation = &object["aggregationRule"];
-    if !cluster || !aggregation.is_object() {
+    if !aggregation.is_object() {
         return;
     }
+    let before = old.map_or(&[][..], |old| list(&old["aggregationRule"]["clusterRoleSelectors"]));
+    let lenient = before.iter().any(meta::is_bad_selector);
     let root = Path::root("aggregationRule");
     let here = root.child("clusterRoleSelectors");
     let selectors = list(&aggregation["clusterRoleSelectors"]);
@@ -26,7 +32,10 @@ pub(crate) fn role(object: &Value, cluster: bool, errors: &mut Errors) {
         errors.required(&here, "at least one clusterRoleSelector required if aggregationRule is non-nil");
     }
     for (i, selector) in selectors.iter().enumerate() {
-        meta::label_selector(selector, &here.index(i), errors);
+        meta::label_selector_with(selector, lenient, &here.index(i), errors);
+        if meta::is_bad_selector(selector) {
+            errors.invalid(&here.index(i), &Value::Null, "invalid label selector.");
+        }
     }
 }
 
@@ -103,7 +112,10 @@ pub(crate) fn binding_update(new: &Value, old: &Value, errors: &mut Errors) {
         .iter()
         .all(|key| text(&new["roleRef"][*key]) == text(&old["roleRef"][*key]));
     if !same {
-        errors.invalid(&Path::root("roleRef"), &new["roleRef"], "cannot change roleRef");
+        let fields = [("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name")];
+        let shown = fields.map(|(go, key)| format!("\"{go}\":{}", Value::from(text(&new["roleRef"][key]))));
+        let shown = Printed(format!("{{{}}}", shown.join(",")));
+        errors.invalid(&Path::root("roleRef"), shown, "cannot change roleRef");
     }
 }
 
@@ -192,7 +204,7 @@ mod tests {
         assert_eq!(
             errors,
             [format!(
-                "roleRef: Invalid value: {{\"apiGroup\":\"{}\",\"kind\":\"ClusterRole\",\"name\":\"cluster-admin\"}}: cannot change roleRef",
+                "roleRef: Invalid value: {{\"APIGroup\":\"{}\",\"Kind\":\"ClusterRole\",\"Name\":\"cluster-admin\"}}: cannot change roleRef",
                 super::GROUP
             )]
         );

@@ -267,7 +267,7 @@ fn other_kinds_have_their_rules() {
         "",
         "configmaps",
         json!({"metadata": meta, "data": {"a": "x".repeat(2_000_000)}}),
-        &["<nil>: Too long: may not be more than 1048576 bytes"],
+        &["[]: Too long: may not be more than 1048576 bytes"],
     );
     check(
         "",

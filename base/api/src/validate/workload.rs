@@ -240,21 +240,6 @@ pub(crate) fn service_update(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-pub(crate) fn disruption_budget(object: &Value, errors: &mut Errors) {
-    let path = Path::root("spec");
-    let spec = &object["spec"];
-    if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
-        errors.invalid(&path, spec, "minAvailable and maxUnavailable cannot be both set");
-    }
-    for field in ["minAvailable", "maxUnavailable"] {
-        match &spec[field] {
-            Value::String(given) => errors.all_invalid(&path.child(field), given, syntax::percent(given)),
-            number => errors.nonnegative(&path.child(field), number),
-        }
-    }
-    meta::label_selector(&spec["selector"], &path.child("selector"), errors);
-}
-
 pub(crate) fn priority_class(object: &Value, errors: &mut Errors) {
     let name = text(&object["metadata"]["name"]);
     let system = matches!(name, "system-node-critical" | "system-cluster-critical");
@@ -278,44 +263,6 @@ pub(crate) fn runtime_class(object: &Value, errors: &mut Errors) {
         return errors.required(&Path::root("handler"), "");
     }
     errors.all_invalid(&Path::root("handler"), handler, syntax::dns_label(handler));
-}
-
-pub(crate) fn endpoint_slice(object: &Value, errors: &mut Errors) {
-    let path = Path::root("addressType");
-    if text(&object["addressType"]).is_empty() {
-        return errors.required(&path, "");
-    }
-    errors.one_of(&path, &object["addressType"], &["FQDN", "IPv4", "IPv6"]);
-}
-
-pub(crate) fn autoscaler(object: &Value, errors: &mut Errors) {
-    let path = Path::root("spec");
-    let spec = &object["spec"];
-    let (least, most) =
-        (spec["minReplicas"].as_i64().unwrap_or(1), spec["maxReplicas"].as_i64().unwrap_or(0));
-    if least < 1 {
-        errors.invalid(&path.child("minReplicas"), least, "must be greater than or equal to 1");
-    }
-    let here = path.child("maxReplicas");
-    if most < 1 {
-        errors.required(&here, "must be set and greater than 0");
-    }
-    if most < least {
-        errors.invalid(&here, most, "must be greater than or equal to `minReplicas`");
-    }
-    let here = path.child("scaleTargetRef");
-    let target = &spec["scaleTargetRef"];
-    for field in ["kind", "name"] {
-        if text(&target[field]).is_empty() {
-            errors.required(&here.child(field), "");
-        }
-    }
-    let version = text(&target["apiVersion"]);
-    if version.is_empty()
-        || crate::split_api_version(version).0.is_empty() && text(&target["kind"]) != "ReplicationController"
-    {
-        errors.invalid(&here.child("apiVersion"), version, "apiVersion must specify API group");
-    }
 }
 
 pub(crate) fn pod_template_object(object: &Value, errors: &mut Errors) {

@@ -27,7 +27,8 @@ macro_rules! areas {
     };
 }
 
-const AREAS: &[Area] = areas!["ingress", "network", "storage", "volumes"];
+const AREAS: &[Area] =
+    areas!["config", "endpoints", "ingress", "network", "policy", "rbac", "storage", "volumes"];
 
 /// Lines of a record: what was asked in short, and the complaints.
 fn lines(record: &str) -> Vec<(Value, Vec<String>)> {
