@@ -74,9 +74,7 @@ fn sample(ty: &Type, depth: usize) -> Option<Value> {
         Type::Fields => json!({"f:a": {}}),
         Type::Raw | Type::Json => json!({"n": 1}),
         Type::Strs => json!(["a"]),
-        Type::Message(_) | Type::Object(_) | Type::Nested(_) if depth == 0 => return None,
-        Type::Message(index) => full(Message::at(*index), depth - 1),
-        Type::Object(schema) => full(schema, depth - 1),
-        Type::Nested(_) => json!([]),
+        Type::Message(_) | Type::SchemaOr(..) if depth == 0 => return None,
+        Type::Message(index) | Type::SchemaOr(index, _) => full(Message::at(*index), depth - 1),
     })
 }

@@ -2,7 +2,7 @@
 // their fields (JSON name, protobuf number, type, list and patch behaviour) as a Rust table.
 // No sentence of the sources is copied, only names, numbers and markers.
 //
-// Usage: kinds <folder of k8s.io/api> <folder of k8s.io/apimachinery> [go]
+// Usage: kinds <folder of k8s.io/api> <folder of k8s.io/apimachinery> <folder of k8s.io/apiextensions-apiserver> [go]
 // With `go` it prints how Go itself names and orders the fields of a pod template, which controllers' hashes are made of.
 package main
 
@@ -71,6 +71,14 @@ var specials = map[string]string{
 	"k8s.io/apimachinery/pkg/types.UID":               "T::Str",
 	"k8s.io/apimachinery/pkg/types.NodeName":          "T::Str",
 	"k8s.io/apimachinery/pkg/types.NamespacedName":    "T::Str",
+	extensions + ".JSON":                              "T::Json",
+}
+
+const extensions = "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+// alternatives are a schema or something simpler.
+var alternatives = map[string]string{
+	"JSONSchemaPropsOrBool": "Bool", "JSONSchemaPropsOrArray": "Schemas", "JSONSchemaPropsOrStringArray": "Strings",
 }
 
 var (
@@ -81,6 +89,7 @@ var (
 
 func main() {
 	api, machinery := os.Args[1], os.Args[2]
+	load(extensions, filepath.Join(os.Args[3], "pkg/apis/apiextensions/v1"), "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1")
 	load("k8s.io/apimachinery/pkg/apis/meta/v1", filepath.Join(machinery, "pkg/apis/meta/v1"), "io.k8s.apimachinery.pkg.apis.meta.v1")
 	for _, p := range apiPackages {
 		load("k8s.io/api/"+p, filepath.Join(api, p), "io.k8s.api."+strings.ReplaceAll(p, "/", "."))
@@ -107,7 +116,7 @@ func main() {
 		m.fields = fieldsOf(m.d, 0)
 		sort.Slice(m.fields, func(i, j int) bool { return m.fields[i].name < m.fields[j].name })
 	}
-	if len(os.Args) > 3 && os.Args[3] == "go" {
+	if len(os.Args) > 4 && os.Args[4] == "go" {
 		emitGo(packages["k8s.io/api/core/v1"].types["PodTemplateSpec"])
 		return
 	}
@@ -408,6 +417,9 @@ func typeOf(d *decl, e ast.Expr, depth int) (string, string) {
 }
 
 func declared(n *decl, depth int) (string, string) {
+	if other := alternatives[n.name]; other != "" && n.pkg.path == extensions {
+		return fmt.Sprintf("O(%d,Or::%s)", use(n.pkg.types["JSONSchemaProps"]).index, other), "One"
+	}
 	if _, ok := n.spec.Type.(*ast.StructType); ok {
 		m := use(n)
 		return fmt.Sprintf("M(%d)", m.index), "One"
@@ -422,7 +434,7 @@ func declared(n *decl, depth int) (string, string) {
 func emit() {
 	fmt.Println("//! The facts about every API message, written by `cargo xtask gen kinds`; do not edit.")
 	fmt.Println()
-	fmt.Println("use super::{Field, Message, Type as T, Type::Message as M, f, m};")
+	fmt.Println("use super::{Field, Message, Type as T, Type::Message as M, Type::SchemaOr as O, Or, f, m};")
 	fmt.Println("use super::Cardinality::{List, Map, One};")
 	fmt.Println("use super::flag::{A, E, LA, LM, LS, P, PM, PR, PX, R, Z};")
 	fmt.Println()

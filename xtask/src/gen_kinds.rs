@@ -24,10 +24,12 @@ fn generate(root: &Path, words: &[&str]) -> Result<Vec<u8>> {
     let program = root.join("xtask/kinds");
     let api = module(&program, "k8s.io/api")?;
     let machinery = module(&program, "k8s.io/apimachinery")?;
+    let extensions = module(&program, "k8s.io/apiextensions-apiserver")?;
     let output = Command::new("go")
         .args(["run", "."])
         .arg(&api)
         .arg(&machinery)
+        .arg(&extensions)
         .args(words)
         .current_dir(&program)
         .output();

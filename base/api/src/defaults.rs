@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
 use crate::Kind;
-use crate::schema::{Cardinality, Field, Message, Type};
+use crate::schema::{Cardinality, Field, Message};
 
 pub(crate) use pod::template as pod_template;
 
@@ -16,6 +16,9 @@ type Object = Map<String, Value>;
 
 /// Fills in the kind's defaults; the object already has the kind's shape.
 pub fn apply(kind: &Kind, object: &mut Value) {
+    if let Some(node) = &kind.schema.structural {
+        node.fill(object);
+    }
     let Value::Object(map) = object else { return };
     declared(&kind.schema, map);
     kind.strategy.defaults(map);
@@ -23,14 +26,10 @@ pub fn apply(kind: &Kind, object: &mut Value) {
 
 /// Defaults that the schema itself declares, in every message of the object.
 fn declared(schema: &Message, map: &mut Object) {
-    if schema.is_structural() {
-        return structural(schema, map);
-    }
     for field in schema.fields.iter() {
         if !field.default.is_empty() && field.cardinality == Cardinality::One {
-            let given =
-                map.get(&*field.name).is_some_and(|v| !v.is_null() && (field.is_pointer() || v != ""));
-            let value = serde_json::from_str::<Value>(&field.default).unwrap_or(Value::Null);
+            let given = map.get(field.name).is_some_and(|v| !v.is_null() && (field.is_pointer() || v != ""));
+            let value = serde_json::from_str::<Value>(field.default).unwrap_or(Value::Null);
             let zero = value == "" || value == false || value == 0;
             if !given && (field.is_pointer() || !zero) && !value.is_null() {
                 map.insert(field.name.to_string(), value);
@@ -51,46 +50,6 @@ fn declared(schema: &Message, map: &mut Object) {
             }
             _ => {}
         }
-    }
-}
-
-/// The defaults of a structural schema: of what is absent, and then in all that is there.
-fn structural(schema: &Message, map: &mut Object) {
-    for field in schema.fields.iter().filter(|field| !field.default.is_empty()) {
-        if !map.contains_key(&*field.name)
-            && let Ok(default) = serde_json::from_str(&field.default)
-        {
-            map.insert(field.name.to_string(), default);
-        }
-    }
-    for (name, value) in map.iter_mut() {
-        if let Some(field) = schema.field(name) {
-            parts(field, value);
-        }
-    }
-}
-
-/// The defaults in the value of a structural schema's field, or in each of its elements.
-fn parts(field: &Field, value: &mut Value) {
-    match (field.cardinality, value) {
-        (Cardinality::One, value) => part(field, value),
-        (Cardinality::List, Value::Array(items)) => items.iter_mut().for_each(|item| part(field, item)),
-        (Cardinality::Map, Value::Object(entries)) => {
-            entries.values_mut().for_each(|entry| part(field, entry));
-        }
-        _ => {}
-    }
-}
-
-fn part(field: &Field, value: &mut Value) {
-    match (&field.ty, value) {
-        (Type::Nested(inner), value) => parts(inner, value),
-        (_, Value::Object(map)) => {
-            if let Some(schema) = field.message() {
-                declared(schema, map);
-            }
-        }
-        _ => {}
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::{Kind, Registry};
+use crate::{Kind, Registry, Verb};
 
 fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
@@ -48,7 +48,7 @@ pub fn api_resource_list(kinds: &Registry, group: &str, version: &str) -> Option
         entry.insert("singularName".to_owned(), kind.singular.as_ref().into());
         entry.insert("namespaced".to_owned(), kind.namespaced.into());
         entry.insert("kind".to_owned(), kind.kind.as_ref().into());
-        entry.insert("verbs".to_owned(), json!(kind.verbs.words()));
+        entry.insert("verbs".to_owned(), json!(verbs(kind)));
         names(&mut entry, kind);
         resources.push(Value::Object(entry));
         for sub in &kind.subresources {
@@ -71,6 +71,27 @@ pub fn api_resource_list(kinds: &Registry, group: &str, version: &str) -> Option
         list["apiVersion"] = json!("v1");
     }
     Some(list)
+}
+
+/// The verbs of a kind, in upstream's order, which is another for kinds that were defined at run time; those that only
+/// wait for their end take nothing in.
+fn verbs(kind: &Kind) -> Vec<&'static str> {
+    if !kind.schema.is_structural() {
+        return kind.verbs.words();
+    }
+    let all = [
+        Verb::Delete,
+        Verb::DeleteCollection,
+        Verb::Get,
+        Verb::List,
+        Verb::Patch,
+        Verb::Create,
+        Verb::Update,
+        Verb::Watch,
+    ];
+    let closed = kind.strategy.refuses_creation().is_some();
+    let listed = |verb: &Verb| !(closed && matches!(verb, Verb::Patch | Verb::Create | Verb::Update));
+    all.into_iter().filter(|verb| kind.allows(*verb) && listed(verb)).map(Verb::as_str).collect()
 }
 
 fn names(entry: &mut Map<String, Value>, kind: &Kind) {
@@ -115,7 +136,7 @@ fn aggregated_resource(kind: &Kind) -> Value {
     entry.insert("responseKind".to_owned(), response_kind(&kind.group, &kind.version, &kind.kind));
     entry.insert("scope".to_owned(), if kind.namespaced { "Namespaced" } else { "Cluster" }.into());
     entry.insert("singularResource".to_owned(), kind.singular.as_ref().into());
-    entry.insert("verbs".to_owned(), json!(kind.verbs.words()));
+    entry.insert("verbs".to_owned(), json!(verbs(kind)));
     names(&mut entry, kind);
     let subresources: Vec<Value> = kind
         .subresources

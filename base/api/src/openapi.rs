@@ -4,6 +4,7 @@
 
 mod gnostic;
 mod paths;
+mod published;
 mod schemas;
 
 use std::collections::hash_map::DefaultHasher;
@@ -13,7 +14,6 @@ use std::sync::OnceLock;
 use serde_json::{Map, Value, json};
 
 use crate::Registry;
-use crate::schema::Schema;
 use schemas::{Dialect, Schemas};
 
 /// `GET /openapi/v3`: where the document of each group and version is.
@@ -23,7 +23,7 @@ pub fn v3_index(kinds: &Registry) -> Value {
         for version in versions {
             let path =
                 if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
-            let url = format!("/openapi/v3/{path}?hash={}", fingerprint(kinds));
+            let url = format!("/openapi/v3/{path}?hash={}", fingerprint(kinds, group, version));
             paths.insert(path, json!({"serverRelativeURL": url}));
         }
     }
@@ -70,28 +70,23 @@ pub fn v2_protobuf(kinds: &Registry) -> Vec<u8> {
     gnostic::document(&v2(kinds))
 }
 
-/// A value that changes whenever the kinds do, so that clients may cache documents forever.
-fn fingerprint(kinds: &Registry) -> String {
+/// A value that changes whenever the kinds of a group and version do, so that clients may cache documents forever.
+fn fingerprint(kinds: &Registry, group: &str, version: &str) -> String {
     static MESSAGES: OnceLock<u64> = OnceLock::new();
     let messages = MESSAGES.get_or_init(|| {
         let mut hasher = DefaultHasher::new();
         for message in crate::schema::Message::all() {
             message.name.hash(&mut hasher);
-            for field in message.fields.iter() {
-                (&field.name, field.number, field.merge_key).hash(&mut hasher);
-                field.keys.iter().for_each(|key| key.hash(&mut hasher));
+            for field in message.fields {
+                (field.name, field.number, field.merge_key, field.keys).hash(&mut hasher);
             }
         }
         hasher.finish()
     });
     let mut hasher = DefaultHasher::new();
     (env!("CARGO_PKG_VERSION"), messages).hash(&mut hasher);
-    for kind in kinds.kinds() {
-        (&kind.group, &kind.version, &kind.kind, kind.verbs).hash(&mut hasher);
-        if let Schema::Made(message) = &kind.schema {
-            // All that can differ between two schemas is in their debugging form.
-            format!("{message:?}").hash(&mut hasher);
-        }
+    for kind in kinds.of_group_version(group, version) {
+        (&kind.group, &kind.version, &kind.kind, kind.verbs, kind.strategy.revision()).hash(&mut hasher);
     }
     format!("{:016X}", hasher.finish())
 }

@@ -1,14 +1,14 @@
 //! The shape of every API message: fields, types, list and patch behaviour, protobuf numbers.
 //!
-//! One form for both: the messages of the built-in kinds, whose rows `cargo xtask gen kinds` writes into
-//! `schema/generated.rs` from the published Go modules, and the structural schemas of kinds that are made at run time
-//! ([`Message::structural`]).
+//! The messages of the built-in kinds, whose rows `cargo xtask gen kinds` writes into `schema/generated.rs` from the
+//! published Go modules. A kind that is made at run time has a structural schema instead ([`Message::structural`]).
 
 use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use crate::kinds::Text;
+use crate::structural::Node;
 
 #[rustfmt::skip]
 mod generated;
@@ -20,7 +20,7 @@ pub(crate) use generated::{MESSAGES, index};
 pub enum Schema {
     /// A message of the table.
     Builtin(&'static Message),
-    /// A structural schema.
+    /// One with a structural schema.
     Made(Arc<Message>),
 }
 
@@ -35,7 +35,7 @@ impl Deref for Schema {
     }
 }
 
-/// One API struct, or one object of a structural schema.
+/// One API struct, or what stands for the objects of a structural schema.
 #[derive(Debug, Clone)]
 pub struct Message {
     /// Name of its OpenAPI definition, e.g. `io.k8s.api.core.v1.Pod`.
@@ -44,12 +44,10 @@ pub struct Message {
     index: u16,
     /// Whether server-side apply treats it as one value.
     pub atomic: bool,
-    /// Whether fields that it does not name are kept (`x-kubernetes-preserve-unknown-fields`).
-    pub preserves_unknown: bool,
-    /// Whether it is a whole object with metadata of its own (`x-kubernetes-embedded-resource`).
-    pub embedded: bool,
-    /// Fields sorted by JSON name, inlined ones included.
-    pub fields: Cow<'static, [Field]>,
+    /// Fields sorted by JSON name, inlined ones included; none where there is a structural schema.
+    pub fields: &'static [Field],
+    /// The structural schema.
+    pub structural: Option<Arc<Node>>,
 }
 
 /// The index of a message that is not in the table.
@@ -59,7 +57,7 @@ const MADE: u16 = u16::MAX;
 #[derive(Debug, Clone)]
 pub struct Field {
     /// JSON name.
-    pub name: Text,
+    pub name: &'static str,
     /// Protobuf number, 0 when the field is not on the wire.
     pub number: u32,
     /// Protobuf number(s) of the inlined message that carries the field (`outer*100+inner` for two levels), 0 when none.
@@ -70,31 +68,11 @@ pub struct Field {
     pub cardinality: Cardinality,
     flags: u16,
     /// Keys of a `map` list.
-    pub keys: Keys,
+    pub keys: &'static [&'static str],
     /// Merge key of a strategic merge patch.
     pub merge_key: &'static str,
     /// Declared default as JSON text, empty when there is none.
-    pub default: Text,
-}
-
-/// The keys that identify an element of a list.
-#[derive(Debug, Clone)]
-pub enum Keys {
-    /// Those of the table.
-    Builtin(&'static [&'static str]),
-    /// Those of a structural schema.
-    Made(Arc<[String]>),
-}
-
-impl Keys {
-    /// The keys in their order.
-    pub fn iter(&self) -> impl Iterator<Item = &str> {
-        let (builtin, made): (&[&str], &[String]) = match self {
-            Keys::Builtin(keys) => (keys, &[]),
-            Keys::Made(keys) => (&[], keys),
-        };
-        builtin.iter().copied().chain(made.iter().map(String::as_str))
-    }
+    pub default: &'static str,
 }
 
 /// Type of a value.
@@ -132,22 +110,19 @@ pub enum Type {
     Strs,
     /// Message with this index in the table.
     Message(u16),
-    /// Object of a structural schema.
-    Object(Arc<Message>),
-    /// A list or map inside a list or map of a structural schema; the field has no name.
-    Nested(Arc<Field>),
+    /// The message with this index in the table, or something simpler.
+    SchemaOr(u16, Or),
 }
 
-impl Type {
-    /// The message of the table with this name.
-    pub fn named(name: &str) -> Option<Type> {
-        Message::named(name).map(|message| Type::Message(message.index))
-    }
-
-    /// The metadata of an object.
-    pub const fn object_meta() -> Type {
-        Type::Message(index::META_V1_OBJECTMETA)
-    }
+/// What may stand in place of a schema in a schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Or {
+    /// Whether anything is allowed.
+    Bool,
+    /// A list of schemas.
+    Schemas,
+    /// A list of names.
+    Strings,
 }
 
 /// How many values a field holds.
@@ -198,52 +173,32 @@ const fn f(
     merge_key: &'static str,
     default: &'static str,
 ) -> Field {
-    Field {
-        name: Cow::Borrowed(name),
-        number,
-        via,
-        ty,
-        cardinality,
-        flags,
-        keys: Keys::Builtin(keys),
-        merge_key,
-        default: Cow::Borrowed(default),
-    }
+    Field { name, number, via, ty, cardinality, flags, keys, merge_key, default }
 }
 
 const fn m(name: &'static str, index: u16, atomic: bool, fields: &'static [Field]) -> Message {
-    Message {
-        name: Cow::Borrowed(name),
-        index,
-        atomic,
-        preserves_unknown: false,
-        embedded: false,
-        fields: Cow::Borrowed(fields),
-    }
+    Message { name: Cow::Borrowed(name), index, atomic, fields, structural: None }
 }
 
 impl Message {
-    /// An object of a structural schema with these fields.
-    pub fn structural(name: impl Into<Text>, mut fields: Vec<Field>) -> Message {
-        fields.sort_by(|one, other| one.name.cmp(&other.name));
-        Message {
-            name: name.into(),
-            index: MADE,
-            atomic: false,
-            preserves_unknown: false,
-            embedded: false,
-            fields: Cow::Owned(fields),
-        }
+    /// What stands for the objects of a structural schema.
+    pub fn structural(name: impl Into<Text>, schema: Arc<Node>) -> Message {
+        Message { name: name.into(), index: MADE, atomic: false, fields: &[], structural: Some(schema) }
     }
 
-    /// Whether it is part of a structural schema: then nothing is left out or written as Go's structs would.
+    /// Whether the objects have a structural schema: then nothing is left out or written as Go's structs would.
     pub fn is_structural(&self) -> bool {
-        self.index == MADE
+        self.structural.is_some()
+    }
+
+    /// The metadata of an object.
+    pub(crate) fn object_meta() -> &'static Message {
+        Message::at(index::META_V1_OBJECTMETA)
     }
 
     /// The field with this JSON name.
-    pub fn field(&self, name: &str) -> Option<&Field> {
-        let at = self.fields.binary_search_by(|f| (*f.name).cmp(name)).ok()?;
+    pub fn field(&self, name: &str) -> Option<&'static Field> {
+        let at = self.fields.binary_search_by(|f| f.name.cmp(name)).ok()?;
         Some(&self.fields[at])
     }
 
@@ -313,65 +268,10 @@ impl Wire {
 }
 
 impl Field {
-    /// A field of a structural schema.
-    pub fn structural(name: impl Into<Text>, ty: Type, cardinality: Cardinality) -> Field {
-        Field {
-            name: name.into(),
-            number: 0,
-            via: 0,
-            ty,
-            cardinality,
-            flags: 0,
-            keys: Keys::Builtin(&[]),
-            merge_key: "",
-            default: Cow::Borrowed(""),
-        }
-    }
-
-    /// The field with a default.
-    #[must_use]
-    pub fn with_default(self, default: &serde_json::Value) -> Field {
-        Field { default: default.to_string().into(), ..self }
-    }
-
-    /// The field as one that must be given.
-    #[must_use]
-    pub fn required(self) -> Field {
-        Field { flags: self.flags | flag::R, ..self }
-    }
-
-    /// The field as a value that server-side apply never looks into.
-    #[must_use]
-    pub fn whole(self) -> Field {
-        Field { flags: self.flags | flag::A, ..self }
-    }
-
-    /// The list as a set.
-    #[must_use]
-    pub fn set(self) -> Field {
-        Field { flags: self.flags | flag::LS, ..self }
-    }
-
-    /// The list as a map whose elements have these keys.
-    #[must_use]
-    pub fn map_by(self, keys: impl IntoIterator<Item = String>) -> Field {
-        Field { flags: self.flags | flag::LM, keys: Keys::Made(keys.into_iter().collect()), ..self }
-    }
-
     /// Schema of the value or element when it is a message.
-    pub fn message(&self) -> Option<&Message> {
-        match &self.ty {
-            Type::Message(index) => Some(Message::at(*index)),
-            Type::Object(message) => Some(message),
-            _ => None,
-        }
-    }
-
-    /// The schema of the value or element when that can be shared.
-    pub fn schema(&self) -> Option<Schema> {
-        match &self.ty {
-            Type::Message(index) => Some(Schema::Builtin(Message::at(*index))),
-            Type::Object(message) => Some(Schema::Made(message.clone())),
+    pub fn message(&self) -> Option<&'static Message> {
+        match self.ty {
+            Type::Message(index) => Some(Message::at(index)),
             _ => None,
         }
     }
@@ -434,46 +334,5 @@ impl Field {
     /// Whether the list type was declared at all.
     pub fn declares_list_type(&self) -> bool {
         self.has(flag::LM | flag::LS | flag::LA)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_structural_schema_is_walked_as_the_table_is() {
-        let leaf = Message::structural("", vec![Field::structural("a", Type::I64, Cardinality::One)]);
-        let mut free = leaf.clone();
-        free.preserves_unknown = true;
-        let row = Field::structural("", Type::Object(Arc::new(leaf)), Cardinality::List);
-        let schema = Message::structural(
-            "x",
-            vec![
-                Field::structural("metadata", Type::object_meta(), Cardinality::One),
-                Field::structural("rows", Type::Nested(Arc::new(row)), Cardinality::Map),
-                Field::structural("free", Type::Object(Arc::new(free)), Cardinality::One),
-                Field::structural("absent", Type::Str, Cardinality::List).with_default(&json!(["b"])),
-            ],
-        );
-        let mut object = json!({
-            "metadata": {"name": "n", "nowhere": 1},
-            "rows": {"k": [{"a": 1, "b": 2}, "odd"]},
-            "free": {"a": 0, "b": {"c": null}},
-        });
-        let complaints = crate::strict::conform_message(&schema, &mut object).unwrap();
-        assert_eq!(
-            complaints,
-            ["unknown field \"metadata.nowhere\"", "unknown field \"rows.k[0].b\""],
-            "what the schema does not name"
-        );
-        assert_eq!(
-            object,
-            json!({"metadata": {"name": "n"}, "rows": {"k": [{"a": 1}, "odd"]},
-                   "free": {"a": 0, "b": {"c": null}}}),
-            "nothing is written or left out as Go would"
-        );
     }
 }

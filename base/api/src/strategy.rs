@@ -7,6 +7,7 @@
 pub(crate) mod certificates;
 pub(crate) mod cluster;
 pub(crate) mod config;
+pub(crate) mod definitions;
 pub(crate) mod devices;
 pub(crate) mod events;
 mod job_selector;
@@ -79,6 +80,17 @@ impl Facts {
     };
 }
 
+/// Where in an object its scale is; each path is of names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScalePaths {
+    /// The replicas that are wanted, such as `.spec.replicas`.
+    pub spec_replicas: String,
+    /// Those that are there.
+    pub status_replicas: String,
+    /// The selector as text; empty when there is none.
+    pub label_selector: String,
+}
+
 /// The behaviour of one kind; what is not overridden is what most kinds do.
 #[allow(
     unused_variables,
@@ -133,6 +145,26 @@ pub trait Strategy: std::fmt::Debug + Send + Sync {
         differs(kind, new, old)
     }
 
+    /// Whether finalizers are the standard ones or qualified, as of all kinds that upstream calls core.
+    fn has_core_finalizers(&self) -> bool {
+        true
+    }
+
+    /// Whether objects of the kind define other kinds.
+    fn defines_kinds(&self) -> bool {
+        false
+    }
+
+    /// Why no object of the kind can be created now.
+    fn refuses_creation(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// What every request about the kind is warned of.
+    fn deprecation(&self) -> Option<&str> {
+        self.facts().deprecation
+    }
+
     /// Whether the kind has the common rules of metadata for its own; else there are only those of any object.
     fn has_common_metadata(&self) -> bool {
         true
@@ -169,6 +201,26 @@ pub trait Strategy: std::fmt::Debug + Send + Sync {
     /// Columns of a table.
     fn columns(&self) -> &[Column] {
         table::PLAIN
+    }
+
+    /// The columns as a table defines them.
+    fn column_definitions(&self) -> Value {
+        table::definitions(self.columns())
+    }
+
+    /// Where the number of replicas is, of a kind whose scale is not where it usually is.
+    fn scale(&self) -> Option<&ScalePaths> {
+        None
+    }
+
+    /// A value that changes with what is published of the kind.
+    fn revision(&self) -> u64 {
+        0
+    }
+
+    /// The schema as it is published, of a kind that is not in the table.
+    fn published(&self) -> Option<Value> {
+        None
     }
 
     /// Cells of one object, wide columns included.

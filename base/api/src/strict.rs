@@ -13,10 +13,11 @@ use crate::Kind;
 use crate::schema::Message;
 
 use complain::Complaints;
-pub use complain::complaints;
+pub use complain::{complaints, duplicates};
 pub use json::{DEEPEST, MOST_MEMORY, TOO_DEEP, TOO_LARGE, TOO_MANY};
 pub use json::{DecodeError, Decoded, decode_from, decode_json};
 pub(crate) use json::{Room, decode_within};
+pub(crate) use shape::Shaping;
 
 /// A value has the wrong JSON type; the text is that of Go's decoder.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,9 +31,9 @@ pub fn conform(kind: &Kind, object: &mut Value) -> Result<Vec<String>, TypeError
 
 /// [`conform`] for a message that is no kind of the table, such as `DeleteOptions`.
 pub fn conform_message(schema: &Message, object: &mut Value) -> Result<Vec<String>, TypeError> {
-    let mut walk = shape::Walk { unknown: Complaints::default() };
-    walk.root(schema, object)?;
-    Ok(walk.unknown.into_list())
+    let mut shaping = Shaping::default();
+    shaping.root(schema, object)?;
+    Ok(shaping.into_list())
 }
 
 /// The message with this OpenAPI definition name.

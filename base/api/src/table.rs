@@ -14,7 +14,12 @@ pub use columns::{Cell, Column};
 
 /// `columnDefinitions` of a Table for the kind.
 pub fn columns(kind: &Kind) -> Value {
-    let definitions = kind.strategy.columns().iter().map(|column| {
+    kind.strategy.column_definitions()
+}
+
+/// Columns as a table defines them.
+pub(crate) fn definitions(columns: &[Column]) -> Value {
+    let definitions = columns.iter().map(|column| {
         let named = column.name == "Name";
         json!({
             "name": column.name,

@@ -28,7 +28,8 @@ use serde_json::Value;
 use crate::path::Path;
 use crate::{Kind, Part};
 pub(crate) use address::canonical as canonical_address;
-pub(crate) use error::Seen;
+pub(crate) use error::{Seen, Shown, go_float};
+pub(crate) use meta::embedded as embedded_meta;
 
 pub use error::{Cause, Errors, FieldError, summary};
 pub use meta::{generate_name, object_name};
@@ -76,6 +77,8 @@ fn metadata_update(kind: &Kind, new: &Value, old: &Value, errors: &mut Errors) {
     meta::update(new, old, errors);
     if kind.strategy.has_common_metadata() {
         meta::update(new, old, errors);
+    }
+    if kind.strategy.has_common_metadata() && kind.strategy.has_core_finalizers() {
         meta::known_finalizers(&new["metadata"]["finalizers"], errors);
     }
 }

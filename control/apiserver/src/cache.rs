@@ -49,6 +49,8 @@ pub(crate) type NewKinds = mpsc::Receiver<NewKind>;
 /// A kind whose objects are to be cached, and who waits for that.
 pub(crate) struct NewKind {
     kind: Arc<Kind>,
+    /// Whether a cache that is there already is given up for a new one.
+    anew: bool,
     read: oneshot::Sender<Result<Revision, StoreError>>,
 }
 
@@ -86,14 +88,15 @@ impl Caches {
         })
     }
 
-    /// Caches the objects of one kind more; when this returns, all that was stored of it before can be read.
-    pub(crate) async fn add(&self, kind: &Arc<Kind>) -> Result<()> {
-        if !kind.is_stored() || self.by_prefix.load().contains_key(&kind.storage_prefix) {
+    /// Caches the objects of one kind more; when this returns, all that was stored of it before can be read. With
+    /// `anew` a cache that is there already is given up for a new one, and whoever watches it has to come back.
+    pub(crate) async fn add(&self, kind: &Arc<Kind>, anew: bool) -> Result<()> {
+        if !kind.is_stored() || (!anew && self.by_prefix.load().contains_key(&kind.storage_prefix)) {
             return Ok(());
         }
         let (read, revision) = oneshot::channel();
         let ended = || ApiError::internal("the watch cache has ended");
-        self.ask.send(NewKind { kind: kind.clone(), read }).await.map_err(|_| ended())?;
+        self.ask.send(NewKind { kind: kind.clone(), anew, read }).await.map_err(|_| ended())?;
         self.wait_for(revision.await.map_err(|_| ended())??).await
     }
 
@@ -112,20 +115,32 @@ impl Caches {
     /// Reads what is stored of a new kind. Only the writer does this, so no event falls between the reading and the first
     /// that the new cache hears of; those that it has read already it leaves out.
     async fn take_in(&self, store: &dyn Store, new: NewKind) {
-        let read = self.read_new(store, &new.kind).await;
+        let read = self.read_new(store, &new.kind, new.anew).await;
         // Ignored: who asked may have gone away since.
         new.read.send(read).ok();
     }
 
-    async fn read_new(&self, store: &dyn Store, kind: &Arc<Kind>) -> Result<Revision, StoreError> {
+    async fn read_new(
+        &self,
+        store: &dyn Store,
+        kind: &Arc<Kind>,
+        anew: bool,
+    ) -> Result<Revision, StoreError> {
         let listing = store.list(&kind.storage_prefix, None, None, None).await?;
         let cache = Arc::new(ResourceCache::new(kind, listing.revision));
         listing.items.iter().for_each(|kv| cache.load(kv));
-        self.by_prefix.rcu(|now| {
+        let before = self.by_prefix.rcu(|now| {
             let mut with = ByPrefix::clone(now);
-            with.entry(kind.storage_prefix.clone()).or_insert_with(|| cache.clone());
+            if anew {
+                with.insert(kind.storage_prefix.clone(), cache.clone());
+            } else {
+                with.entry(kind.storage_prefix.clone()).or_insert_with(|| cache.clone());
+            }
             with
         });
+        if let Some(old) = before.get(&kind.storage_prefix).filter(|_| anew) {
+            old.close();
+        }
         Ok(listing.revision)
     }
 
@@ -331,7 +346,7 @@ mod tests {
                 while store.revision().await.unwrap() < COUNT as u64 / 2 {
                     tokio::task::yield_now().await;
                 }
-                caches.add(&kind).await.unwrap();
+                caches.add(&kind, false).await.unwrap();
             };
             tokio::join!(write(&store, &kind, COUNT), adding);
             caches.wait_for(store.revision().await.unwrap()).await.unwrap();

@@ -68,6 +68,10 @@ pub(crate) fn fits(kind: &Kind, key: &str, value: &Bytes) -> bool {
     if value.len() + around <= MOST_STORED {
         return true;
     }
+    // Definitions and what they define lie there as JSON.
+    if kind.schema.is_structural() || kind.strategy.defines_kinds() {
+        return false;
+    }
     let text = value.strip_prefix(HEADER.as_slice()).unwrap_or(value);
     let Ok(object) = serde_json::from_slice::<Value>(text) else { return false };
     podwire_api::protobuf::encode(kind, &object).len() + around <= MOST_STORED
@@ -100,10 +104,26 @@ pub(crate) fn json_text(kv: &KeyValue) -> Result<&[u8], CodecError> {
     }
 }
 
-/// Writes an object as it stands in a list: without `apiVersion` and `kind`.
-pub(crate) fn write_item(out: &mut BytesMut, revision: u64, tail: &[u8]) {
-    out.extend_from_slice(OPENING);
+/// What an object begins with in a list: nothing about what it is, unless its kind was defined at run time.
+pub(crate) fn item_start(kind: &Kind) -> Vec<u8> {
+    if !kind.schema.is_structural() {
+        return OPENING.to_vec();
+    }
+    let mut out =
+        format!("{{\"apiVersion\":\"{}\",\"kind\":\"{}\",", kind.api_version(), kind.kind).into_bytes();
+    out.extend_from_slice(&OPENING[1..]);
+    out
+}
+
+/// Writes an object as it stands in a list, behind what [`item_start`] says.
+pub(crate) fn write_started(out: &mut BytesMut, start: &[u8], revision: u64, tail: &[u8]) {
+    out.extend_from_slice(start);
     write_version(out, revision, tail);
+}
+
+/// Writes an object without `apiVersion` and `kind`.
+pub(crate) fn write_item(out: &mut BytesMut, revision: u64, tail: &[u8]) {
+    write_started(out, OPENING, revision, tail);
 }
 
 /// Writes an object as it stands alone.

@@ -13,11 +13,12 @@ use crate::admission::service::Allocator;
 use crate::authz::Authorizer;
 use crate::cache::Caches;
 use crate::context::Context;
+use crate::definitions::Definitions;
 use crate::handler::proxy::KubeletClient;
 use crate::kinds::Kinds;
 use crate::limits::{Gates, Limits};
 use crate::pki::{Pki, PkiError};
-use crate::server::{ApiServer, Tls};
+use crate::server::{ApiServer, Asked, Tls};
 use crate::token::{KeyError, Tokens};
 use crate::traced::TracedStore;
 
@@ -69,6 +70,12 @@ pub enum Error {
         /// What went wrong.
         message: String,
     },
+    /// The definitions that are stored.
+    #[error("serve the stored definitions: {message}")]
+    Definitions {
+        /// What went wrong.
+        message: String,
+    },
     /// The objects every cluster has.
     #[error("create the objects every cluster has: {message}")]
     Bootstrap {
@@ -107,6 +114,7 @@ impl Config {
         let store: Arc<dyn Store> = Arc::new(TracedStore::new(self.store));
         let (caches, new_kinds) = Caches::load(store.as_ref(), kinds).await?;
         let shutdown = CancellationToken::new();
+        let (definitions, asked) = Definitions::new();
         let context = Context {
             store,
             authorizer: Authorizer::new(&caches),
@@ -117,11 +125,13 @@ impl Config {
             kubelets,
             advertised: address.to_string(),
             services,
+            definitions,
             gates: Gates::new(&self.limits),
             limits: self.limits,
             shutdown,
         };
-        ApiServer::start(Arc::new(context), new_kinds, listener, address, tls).await
+        ApiServer::start(Arc::new(context), Asked { new_kinds, definitions: asked }, listener, address, tls)
+            .await
     }
 }
 

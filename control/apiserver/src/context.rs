@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::authz::Authorizer;
 use crate::cache::{Caches, Scope};
 use crate::codec;
+use crate::definitions::Definitions;
 use crate::handler::proxy::KubeletClient;
 use crate::kinds::Kinds;
 use crate::limits::{Gates, Limits};
@@ -37,12 +38,22 @@ pub(crate) struct Context {
     pub(crate) advertised: String,
     /// Cluster addresses of services.
     pub(crate) services: crate::admission::service::Allocator,
+    /// Turns definitions into kinds.
+    pub(crate) definitions: Definitions,
     /// How much is served at once, and for how long.
     pub(crate) limits: Limits,
     /// Counts it.
     pub(crate) gates: Gates,
     /// Ends watches.
     pub(crate) shutdown: CancellationToken,
+}
+
+/// Whether every server has a kind at this place; none that is defined at run time takes it.
+pub(crate) fn is_builtin(kind: &Kind) -> bool {
+    let builtin = podwire_api::Registry::builtin();
+    builtin.by_resource(&kind.group, &kind.version, &kind.resource).is_some()
+        || builtin.by_gvk(&kind.group, &kind.version, &kind.kind).is_some()
+        || builtin.kinds().iter().any(|known| known.storage_prefix == kind.storage_prefix)
 }
 
 /// The key of an object.
@@ -57,17 +68,23 @@ pub(crate) fn key(kind: &Kind, namespace: &str, name: &str) -> String {
 impl Context {
     /// Serves one kind more, or another in place of the one of the same name.
     pub(crate) async fn serve_kind(&self, kind: Arc<Kind>) -> Result<()> {
-        self.caches.add(&kind).await?;
-        self.kinds.add(&kind);
+        if is_builtin(&kind) {
+            return Err(ApiError::internal(format!("{} is a built-in kind", kind.qualified_resource())));
+        }
+        let anew = self.caches.of(&kind).kind().selectable_fields != kind.selectable_fields;
+        self.caches.add(&kind, anew).await?;
+        self.kinds.change(&[], &[kind]);
         Ok(())
     }
 
-    /// Serves a kind no more; its watches end, its objects stay in the store.
-    pub(crate) fn withdraw_kind(&self, kind: &Kind) {
-        self.kinds.remove(kind);
+    /// Serves kinds no more; their watches end, their objects stay in the store.
+    pub(crate) fn withdraw_kinds(&self, gone: &[Arc<Kind>]) {
+        self.kinds.change(gone, &[]);
         let kinds = self.kinds.now();
-        if !kinds.registry.kinds().iter().any(|other| other.storage_prefix == kind.storage_prefix) {
-            self.caches.remove(&kind.storage_prefix);
+        for kind in gone {
+            if !kinds.registry.kinds().iter().any(|other| other.storage_prefix == kind.storage_prefix) {
+                self.caches.remove(&kind.storage_prefix);
+            }
         }
     }
 

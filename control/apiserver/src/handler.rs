@@ -104,10 +104,18 @@ pub(crate) fn dispatch(call: Call) -> BoxFuture<'static, Result<Response>> {
 }
 
 async fn run(mut call: Call) -> Result<Response> {
-    call.warnings.extend(call.kind.strategy.facts().deprecation.map(str::to_owned));
+    call.warnings.extend(call.kind.strategy.deprecation().map(str::to_owned));
     let answer = choose(&mut call);
     match answer.await {
-        Ok(response) => Ok(call.warn(response)),
+        Ok(response) => {
+            // What is defined can be used when the answer is there.
+            if call.kind.strategy.defines_kinds()
+                && matches!(call.verb, Verb::Create | Verb::Update | Verb::Patch)
+            {
+                call.context.definitions.settle().await;
+            }
+            Ok(call.warn(response))
+        }
         Err(error) => Err(error.with_warnings(std::mem::take(&mut call.warnings))),
     }
 }

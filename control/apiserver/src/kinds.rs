@@ -58,17 +58,8 @@ impl Kinds {
         self.0.load().registry.by_resource(group, version, resource).cloned()
     }
 
-    /// Serves one kind more, or another in place of the one of the same name.
-    pub(crate) fn add(&self, kind: &Arc<Kind>) {
-        self.0.rcu(|served| Served::new(Arc::new(served.registry.with(kind.clone()))));
-    }
-
-    /// Serves one kind less.
-    pub(crate) fn remove(&self, kind: &Kind) {
-        let without = |served: &Arc<Served>| {
-            let kinds = served.registry.without(&kind.group, &kind.version, &kind.resource);
-            Served::new(Arc::new(kinds))
-        };
-        self.0.rcu(without);
+    /// Serves some kinds no more and others from now on, in one step; one of the same name is replaced.
+    pub(crate) fn change(&self, gone: &[Arc<Kind>], new: &[Arc<Kind>]) {
+        self.0.rcu(|served| Served::new(Arc::new(served.registry.changed(gone, new))));
     }
 }

@@ -4,7 +4,7 @@
 //! of its verb with `admission`, and the store. One handler path serves all kinds of the registry.
 //! The same service answers a TLS socket and clients in this process ([`ApiServer::client`]).
 //!
-//! Tasks: one follows the store into the watch cache, one accepts connections (each connection is a task
+//! Tasks: one follows the store into the watch cache, one turns definitions into kinds, one accepts connections (each connection is a task
 //! of its own), one renews the serving certificate. All end with [`ApiServer::run`].
 
 mod admission;
@@ -15,6 +15,7 @@ mod cache;
 mod codec;
 mod config;
 mod context;
+mod definitions;
 mod extract;
 mod handler;
 pub mod hostile;

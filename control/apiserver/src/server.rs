@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 use crate::cache::NewKinds;
 use crate::config::Error;
 use crate::context::Context;
+use crate::definitions::{Definer, Wishes};
 use crate::handler::bootstrap;
 use crate::identity::Identity;
 use crate::limits::Wire;
@@ -108,11 +109,17 @@ pub struct ApiServer {
     turned_away: AtomicU64,
 }
 
+/// What the server's own tasks are asked for.
+pub(crate) struct Asked {
+    pub(crate) new_kinds: NewKinds,
+    pub(crate) definitions: Wishes,
+}
+
 impl ApiServer {
-    /// Starts following the store and makes the objects every cluster has.
+    /// Starts following the store, makes the objects every cluster has and serves what is defined.
     pub(crate) async fn start(
         context: Arc<Context>,
-        new_kinds: NewKinds,
+        asked: Asked,
         listener: TcpListener,
         address: SocketAddr,
         tls: Tls,
@@ -120,9 +127,13 @@ impl ApiServer {
         let tasks = TaskTracker::new();
         let follower = context.clone();
         tasks.spawn(async move {
-            follower.caches.run(follower.store.as_ref(), new_kinds, follower.shutdown.clone()).await;
+            follower.caches.run(follower.store.as_ref(), asked.new_kinds, follower.shutdown.clone()).await;
         });
         bootstrap::run(&context).await.map_err(|error| Error::Bootstrap { message: error.message })?;
+        let mut definer = Definer::new(context.clone());
+        definer.catch_up().await.map_err(|error| Error::Definitions { message: error.message })?;
+        let shutdown = context.shutdown.clone();
+        tasks.spawn(definer.run(asked.definitions, shutdown));
         let places = Arc::new(Semaphore::new(context.limits.connections));
         let turned_away = AtomicU64::new(0);
         Ok(Self { context, listener, address, tls: Arc::new(tls), tasks, places, turned_away })

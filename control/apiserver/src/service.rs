@@ -64,8 +64,8 @@ impl ApiService {
     }
 
     /// Serves a kind no more: its watches end, and its objects stay in the store.
-    pub fn withdraw_kind(&self, kind: &Kind) {
-        self.context.withdraw_kind(kind);
+    pub fn withdraw_kind(&self, kind: &Arc<Kind>) {
+        self.context.withdraw_kinds(std::slice::from_ref(kind));
     }
 
     async fn answer(self, request: Request<Body>) -> Response {

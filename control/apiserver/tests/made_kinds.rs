@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
-use podwire_api::schema::{Cardinality, Field, Message, Schema, Type};
+use podwire_api::schema::{Message, Schema};
 use podwire_api::strategy::{Facts, Generation, Strategy};
+use podwire_api::structural::Node;
 use podwire_api::{Kind, Part, StrategyRef, Subresource, Verb, Verbs};
 use serde_json::{Map, Value, json};
 use server::{Server, send, start};
@@ -27,44 +28,27 @@ impl Strategy for Widgets {
     fn facts(&self) -> Facts {
         Facts { generation: Generation::Counted, updates_unconditionally: false, ..Facts::PLAIN }
     }
+
+    fn published(&self) -> Option<Value> {
+        Some(widget_schema())
+    }
 }
 
-fn widget_schema() -> Message {
-    let one = |name: &'static str, ty: Type| Field::structural(name, ty, Cardinality::One);
-    let many = |name: &'static str, ty: Type| Field::structural(name, ty, Cardinality::List);
-    let port = Message::structural(
-        "",
-        vec![
-            one("name", Type::Str).required(),
-            one("protocol", Type::Str).with_default(&json!("TCP")),
-            one("number", Type::IntOrString),
-        ],
-    );
-    let mut free = Message::structural("", vec![]);
-    free.preserves_unknown = true;
-    let row = Field::structural("", Type::I64, Cardinality::List);
-    let spec = Message::structural(
-        "",
-        vec![
-            one("size", Type::I64).with_default(&json!(3)),
-            one("color", Type::Str),
-            many("ports", Type::Object(Arc::new(port))).map_by(["name".to_owned()]),
-            many("tags", Type::Str).set(),
-            many("grid", Type::Nested(Arc::new(row))),
-            one("free", Type::Object(Arc::new(free))),
-        ],
-    );
-    let status = Message::structural("", vec![one("ready", Type::Bool)]);
-    Message::structural(
-        "com.example.v1.Widget",
-        vec![
-            one("apiVersion", Type::Str),
-            one("kind", Type::Str),
-            one("metadata", Type::object_meta()),
-            one("spec", Type::Object(Arc::new(spec))),
-            one("status", Type::Object(Arc::new(status))),
-        ],
-    )
+fn widget_schema() -> Value {
+    json!({"type": "object", "properties": {
+        "spec": {"type": "object", "properties": {
+            "size": {"type": "integer", "default": 3},
+            "color": {"type": "string"},
+            "ports": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+                "items": {"type": "object", "required": ["name"], "properties": {
+                    "name": {"type": "string"}, "protocol": {"type": "string", "default": "TCP"},
+                    "number": {"x-kubernetes-int-or-string": true}}}},
+            "tags": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+            "grid": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+        }},
+        "status": {"type": "object", "properties": {"ready": {"type": "boolean"}}},
+    }})
 }
 
 fn widgets() -> Arc<Kind> {
@@ -97,7 +81,10 @@ fn widgets() -> Arc<Kind> {
             verbs: Verbs::of(&[Verb::Get, Verb::Update, Verb::Patch]),
         }],
         storage_prefix: "/registry/example.com/widgets/".into(),
-        schema: Schema::Made(Arc::new(widget_schema())),
+        schema: Schema::Made(Arc::new(Message::structural(
+            "com.example.v1.Widget",
+            Arc::new(Node::root(&widget_schema())),
+        ))),
         selectable_fields: vec!["spec.color".into()],
         strategy: StrategyRef::Made(Arc::new(Widgets)),
     })

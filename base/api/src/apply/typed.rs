@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use serde_json::{Map, Value};
 
 use super::set::Set;
-use crate::schema::{Cardinality, Field, ListType, Message, Type};
+use crate::schema::{Cardinality, Field, ListType, Message};
+use crate::structural::{self, Node as SchemaNode};
 use crate::validate::Seen;
 
 type Node = Map<String, Value>;
@@ -39,6 +40,10 @@ enum Shape<'s> {
     Map(&'s Field),
     /// A list of elements with keys.
     Keyed(&'s Field),
+    /// An object of a structural schema.
+    Object(&'s SchemaNode),
+    /// A list of elements with keys of a structural schema.
+    Rows(&'s SchemaNode),
     /// What no schema names: objects merge field by field, everything else is one value.
     Deduced,
     /// A list of distinct scalars.
@@ -62,9 +67,6 @@ fn shape(field: &Field) -> Shape<'_> {
 
 /// Shape of one element of a field.
 fn element(field: &Field) -> Shape<'_> {
-    if let Type::Nested(inner) = &field.ty {
-        return shape(inner);
-    }
     match field.message() {
         Some(schema) if !schema.atomic => Shape::Struct(schema),
         _ => Shape::Leaf,
@@ -73,22 +75,61 @@ fn element(field: &Field) -> Shape<'_> {
 
 /// Shape of a field of a struct.
 fn below<'s>(schema: &'s Message, name: &str) -> Shape<'s> {
-    match schema.field(name) {
-        Some(field) => shape(field),
-        None if schema.preserves_unknown => Shape::Deduced,
+    schema.field(name).map_or(Shape::Leaf, shape)
+}
+
+/// Shape of a whole object.
+fn root(schema: &Message) -> Shape<'_> {
+    schema.structural.as_deref().map_or(Shape::Struct(schema), Shape::Object)
+}
+
+/// Shape of a value of a structural schema.
+fn of_node(node: &SchemaNode) -> Shape<'_> {
+    match (node.kind, node.list_type) {
+        _ if node.int_or_string => Shape::Leaf,
+        (structural::Kind::Object, _) if node.atomic => Shape::Leaf,
+        (structural::Kind::Object, _) => Shape::Object(node),
+        (structural::Kind::Array, structural::ListType::Set) => Shape::Distinct,
+        (structural::Kind::Array, structural::ListType::Map) => Shape::Rows(node),
+        (structural::Kind::Any, _) if node.preserves_unknown => Shape::Deduced,
+        _ => Shape::Leaf,
+    }
+}
+
+/// Shape of an entry of an object with a structural schema.
+fn below_node<'s>(node: &'s SchemaNode, name: &str) -> Shape<'s> {
+    if node.embedded && name == "metadata" {
+        return Shape::Struct(Message::object_meta());
+    }
+    match node.entry(name) {
+        Some(node) => of_node(node),
+        None if node.preserves_unknown => Shape::Deduced,
         None => Shape::Leaf,
     }
+}
+
+/// The path element of an element that has the keys of a structural schema.
+fn key_of_row(node: &SchemaNode, item: &Value) -> String {
+    let mut keys = Map::new();
+    for key in node.keys() {
+        let value = item.get(&**key).filter(|value| !value.is_null());
+        let default = || node.items.as_ref()?.property(key)?.default.as_deref();
+        if let Some(value) = value.or_else(default) {
+            keys.insert(key.to_string(), value.clone());
+        }
+    }
+    format!("k:{}", Value::Object(keys))
 }
 
 /// The path element of a keyed list's item; keys that are absent take their declared default.
 fn key_of(field: &Field, item: &Value) -> String {
     let schema = field.message();
     let mut keys = Map::new();
-    for key in field.keys.iter() {
+    for key in field.keys {
         let value = item.get(key).filter(|v| !v.is_null()).cloned();
-        let default = || schema?.field(key).and_then(|f| serde_json::from_str(&f.default).ok());
+        let default = || schema?.field(key).and_then(|f| serde_json::from_str(f.default).ok());
         if let Some(value) = value.or_else(default) {
-            keys.insert(key.to_owned(), value);
+            keys.insert((*key).to_owned(), value);
         }
     }
     format!("k:{}", Value::Object(keys))
@@ -98,6 +139,13 @@ fn entries<'a>(shape: Shape<'a>, value: &'a Value) -> Vec<Item<'a>> {
     match (shape, value) {
         (Shape::Struct(schema), Value::Object(map)) => {
             map.iter().map(|(k, v)| (format!("f:{k}"), below(schema, k), v)).collect()
+        }
+        (Shape::Object(node), Value::Object(map)) => {
+            map.iter().map(|(k, v)| (format!("f:{k}"), below_node(node, k), v)).collect()
+        }
+        (Shape::Rows(node), Value::Array(items)) => {
+            let row = node.items.as_deref().map_or(Shape::Leaf, of_node);
+            items.iter().map(|v| (key_of_row(node, v), row, v)).collect()
         }
         (Shape::Deduced, Value::Object(map)) => {
             map.iter().map(|(k, v)| (format!("f:{k}"), Shape::Deduced, v)).collect()
@@ -120,6 +168,7 @@ fn child<'s>(shape: Shape<'s>, name: &str) -> Shape<'s> {
     match shape {
         Shape::Struct(schema) => below(schema, name),
         Shape::Map(field) => element(field),
+        Shape::Object(node) => below_node(node, name),
         Shape::Deduced => Shape::Deduced,
         _ => Shape::Leaf,
     }
@@ -146,7 +195,7 @@ fn is_hollow(value: Option<&Value>) -> bool {
 /// What changes when `old` becomes `new`; managedFields do not count.
 pub(super) fn compare(schema: &Message, old: &Value, new: &Value) -> Changes {
     let mut sides = Sides::default();
-    compare_parts(Shape::Struct(schema), Some(old), Some(new), &mut sides);
+    compare_parts(root(schema), Some(old), Some(new), &mut sides);
     let [added, modified, removed] = [sides.added, sides.modified, sides.removed].map(Set::of);
     Changes { added, modified, removed }
 }
@@ -160,7 +209,7 @@ struct Sides {
 
 /// Compares the children of two values of one shape.
 fn compare_parts(shape: Shape<'_>, old: Option<&Value>, new: Option<&Value>, out: &mut Sides) {
-    if matches!(shape, Shape::Struct(_) | Shape::Map(_) | Shape::Deduced) {
+    if matches!(shape, Shape::Struct(_) | Shape::Map(_) | Shape::Object(_) | Shape::Deduced) {
         return compare_fields(shape, old.and_then(Value::as_object), new.and_then(Value::as_object), out);
     }
     let mut pairs: BTreeMap<String, (Shape<'_>, Option<&Value>, Option<&Value>)> = BTreeMap::new();
@@ -212,13 +261,17 @@ fn compare_value(key: String, shape: Shape<'_>, old: Option<&Value>, new: Option
 
 /// The fields a configuration names.
 pub(super) fn field_set(schema: &Message, value: &Value) -> Set {
-    Set::of(fields_of(Shape::Struct(schema), value))
+    Set::of(fields_of(root(schema), value))
 }
 
 fn fields_of(shape: Shape<'_>, value: &Value) -> Node {
     let mut out = Node::new();
     for (key, below, value) in entries(shape, value) {
-        let named = !matches!(shape, Shape::Struct(_) | Shape::Deduced);
+        let named = match shape {
+            Shape::Struct(_) | Shape::Deduced => false,
+            Shape::Object(node) => node.additional_schema().is_some(),
+            _ => true,
+        };
         let leaf = is_leaf(below, Some(value));
         let member = named || leaf || value.is_null() || value.as_object().is_some_and(Map::is_empty);
         let children = if leaf { Node::new() } else { fields_of(below, value) };
@@ -229,12 +282,16 @@ fn fields_of(shape: Shape<'_>, value: &Value) -> Node {
 
 /// The live object with the configuration laid over it.
 pub(super) fn merge(schema: &Message, live: &Value, config: &Value) -> Value {
-    merge_value(Shape::Struct(schema), live, config)
+    merge_value(root(schema), live, config)
 }
 
 fn merge_value(shape: Shape<'_>, live: &Value, config: &Value) -> Value {
     match (shape, live, config) {
-        (Shape::Struct(_) | Shape::Map(_) | Shape::Deduced, Value::Object(old), Value::Object(new)) => {
+        (
+            Shape::Struct(_) | Shape::Map(_) | Shape::Object(_) | Shape::Deduced,
+            Value::Object(old),
+            Value::Object(new),
+        ) => {
             let mut out = old.clone();
             for (key, value) in new {
                 let below = child(shape, key);
@@ -243,7 +300,7 @@ fn merge_value(shape: Shape<'_>, live: &Value, config: &Value) -> Value {
             }
             Value::Object(out)
         }
-        (Shape::Keyed(_) | Shape::Distinct, Value::Array(_), Value::Array(_)) => {
+        (Shape::Keyed(_) | Shape::Rows(_) | Shape::Distinct, Value::Array(_), Value::Array(_)) => {
             Value::Array(merge_lists(&entries(shape, live), &entries(shape, config)))
         }
         _ => config.clone(),
@@ -306,7 +363,7 @@ fn merge_lists(olds: &[Item<'_>], news: &[Item<'_>]) -> Vec<Value> {
 /// Complaints about items of a configuration that have the same key.
 pub(super) fn duplicates(schema: &Message, config: &Value) -> Vec<String> {
     let mut out = Vec::new();
-    duplicates_in(Shape::Struct(schema), config, "", &mut out);
+    duplicates_in(root(schema), config, "", &mut out);
     out
 }
 
@@ -323,7 +380,7 @@ fn duplicates_in(shape: Shape<'_>, value: &Value, path: &str, out: &mut Vec<Stri
 
 /// Removes from the object what `given_up` names and nobody owns any more.
 pub(super) fn remove(schema: &Message, object: &mut Value, given_up: &Set, owned: &Set) {
-    remove_parts(Shape::Struct(schema), object, given_up.node(), owned.node());
+    remove_parts(root(schema), object, given_up.node(), owned.node());
 }
 
 fn remove_parts(shape: Shape<'_>, value: &mut Value, given_up: &Node, owned: &Node) {
@@ -350,6 +407,13 @@ fn remove_parts(shape: Shape<'_>, value: &mut Value, given_up: &Node, owned: &No
     match (shape, value) {
         (Shape::Struct(schema), Value::Object(map)) => {
             map.retain(|k, v| !leaves(&format!("f:{k}"), below(schema, k), v));
+        }
+        (Shape::Object(node), Value::Object(map)) => {
+            map.retain(|k, v| !leaves(&format!("f:{k}"), below_node(node, k), v));
+        }
+        (Shape::Rows(node), Value::Array(items)) => {
+            let row = node.items.as_deref().map_or(Shape::Leaf, of_node);
+            items.retain_mut(|v| !leaves(&key_of_row(node, v), row, v));
         }
         (Shape::Deduced, Value::Object(map)) => {
             map.retain(|k, v| !leaves(&format!("f:{k}"), Shape::Deduced, v));

@@ -21,6 +21,7 @@ macro_rules! well_known {
 well_known! {
     bindings: "", "v1", "bindings";
     limit_ranges: "", "v1", "limitranges";
+    custom_resource_definitions: "apiextensions.k8s.io", "v1", "customresourcedefinitions";
     config_maps: "", "v1", "configmaps";
     namespaces: "", "v1", "namespaces";
     nodes: "", "v1", "nodes";

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use super::{Kind, rows};
+use crate::definition::by_priority;
 
 /// The kinds that are served, with their indexes.
 #[derive(Debug, Default)]
@@ -32,26 +33,20 @@ impl Registry {
         registry
     }
 
-    /// The same with one kind more; one of the same group, version and resource is replaced where it stands.
+    /// The same without some kinds and with others; one of the same group, version and resource is replaced where it
+    /// stands.
     #[must_use]
-    pub fn with(&self, kind: Arc<Kind>) -> Registry {
-        let same = |other: &Arc<Kind>| other.is_at(&kind.group, &kind.version, &kind.resource);
+    pub fn changed(&self, gone: &[Arc<Kind>], new: &[Arc<Kind>]) -> Registry {
         let mut kinds = self.kinds.clone();
-        match kinds.iter().position(same) {
-            Some(at) => kinds[at] = kind,
-            None => {
-                // Behind its group, so that discovery lists groups in one piece.
-                let last = kinds.iter().rposition(|other| other.group == kind.group);
-                kinds.insert(last.map_or(kinds.len(), |last| last + 1), kind);
+        kinds.retain(|kind| !gone.iter().any(|gone| kind.is_at(&gone.group, &gone.version, &gone.resource)));
+        for kind in new {
+            let same = |other: &Arc<Kind>| other.is_at(&kind.group, &kind.version, &kind.resource);
+            match kinds.iter().position(same) {
+                Some(at) => kinds[at] = kind.clone(),
+                None => kinds.insert(place(&kinds, kind), kind.clone()),
             }
         }
         Registry::new(kinds)
-    }
-
-    /// The same without the kind of this group, version and resource.
-    #[must_use]
-    pub fn without(&self, group: &str, version: &str, resource: &str) -> Registry {
-        Registry::new(self.kinds.iter().filter(|kind| !kind.is_at(group, version, resource)).cloned())
     }
 
     /// All kinds, legacy group first, in discovery's order of groups.
@@ -97,6 +92,18 @@ impl Registry {
     }
 }
 
+/// Where a kind comes: into its group, so that discovery lists groups in one piece, behind those of its version, and
+/// before those of lesser ones.
+fn place(kinds: &[Arc<Kind>], kind: &Kind) -> usize {
+    let of_group = |other: &Arc<Kind>| other.group == kind.group;
+    if let Some(last) = kinds.iter().rposition(|other| of_group(other) && other.version == kind.version) {
+        return last + 1;
+    }
+    let lesser = |other: &Arc<Kind>| of_group(other) && by_priority(&kind.version, &other.version).is_lt();
+    let end = || kinds.iter().rposition(of_group).map(|last| last + 1);
+    kinds.iter().position(lesser).or_else(end).unwrap_or(kinds.len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,7 +113,7 @@ mod tests {
         let mut kind = Kind::clone(model);
         kind.group = "apps".into();
         (kind.resource, kind.kind) = (resource.into(), "Extra".into());
-        Registry::builtin().with(Arc::new(kind))
+        Registry::builtin().changed(&[], &[Arc::new(kind)])
     }
 
     #[test]
@@ -120,7 +127,8 @@ mod tests {
         let mut pieces = groups.clone();
         pieces.dedup();
         assert_eq!(pieces.len(), more.groups().len(), "each group in one piece");
-        let less = more.without("apps", "v1", "extras");
+        let extra = more.by_resource("apps", "v1", "extras").unwrap().clone();
+        let less = more.changed(&[extra], &[]);
         assert!(
             less.by_resource("apps", "v1", "extras").is_none()
                 && less.by_gvk("apps", "v1", "Extra").is_none()

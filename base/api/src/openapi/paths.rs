@@ -19,7 +19,7 @@ pub(super) fn add(kind: &Kind, out: &mut Map<String, Value>, dialect: Dialect) {
     };
     let gvk = json!({"group": kind.group, "kind": kind.kind, "version": kind.version});
     let body = dialect.reference(&kind.schema.name);
-    let list = dialect.reference(&list_of(kind).name);
+    let list = dialect.reference(&list_of(kind));
     let here = Place { dialect, gvk, body, list };
     let verbs = |names: &[(Verb, &str)], allowed: Verbs| {
         let mut operations = Map::new();

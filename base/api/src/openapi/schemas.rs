@@ -1,12 +1,12 @@
 //! Component schemas: one per message that a kind reaches.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use crate::schema::{Cardinality, Field, ListType, Message, Schema, Type};
-use crate::{Kind, Registry, Text};
+use super::published;
+use crate::schema::{Cardinality, Field, ListType, Message, Type};
+use crate::{Kind, Registry};
 
 /// Which OpenAPI version is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +22,12 @@ impl Dialect {
         let prefix = if self == Dialect::V2 { "#/definitions/" } else { "#/components/schemas/" };
         json!({"$ref": format!("{prefix}{name}")})
     }
+
+    /// A reference that may get siblings; in OpenAPI 3 it must be wrapped for that.
+    pub(super) fn alone(self, name: &str) -> Value {
+        let reference = self.reference(name);
+        if self == Dialect::V3 { json!({"allOf": [reference]}) } else { reference }
+    }
 }
 
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
@@ -32,8 +38,8 @@ const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 pub(super) struct Schemas {
     dialect: Dialect,
     out: Map<String, Value>,
-    pending: Vec<Schema>,
-    seen: BTreeSet<Text>,
+    pending: Vec<&'static Message>,
+    seen: BTreeSet<&'static str>,
 }
 
 impl Schemas {
@@ -46,8 +52,13 @@ impl Schemas {
     }
 
     pub(super) fn add_kind(&mut self, kind: &Kind) {
-        self.reach(Some(kind.schema.clone()));
-        self.reach(Some(list_of(kind)));
+        match kind.strategy.published() {
+            Some(schema) => self.add_published(kind, schema),
+            None => {
+                self.reach(builtin(&kind.schema.name));
+                self.reach(builtin(&list_of(kind)));
+            }
+        }
         for sub in &kind.subresources {
             if let Some(schema) = sub_schema(&sub.group, &sub.version, &sub.kind) {
                 self.reach(Some(schema));
@@ -55,9 +66,33 @@ impl Schemas {
         }
     }
 
-    fn reach(&mut self, schema: Option<Schema>) {
+    /// The schema of a kind that was defined at run time, as its definition has it, and that of its list.
+    fn add_published(&mut self, kind: &Kind, schema: Value) {
+        for name in ["ObjectMeta", "ListMeta"] {
+            self.reach(builtin(&format!("{META}{name}")));
+        }
+        let mut schema = schema;
+        published::whole(&mut schema, self.dialect);
+        if !kind.selectable_fields.is_empty() {
+            let fields = kind.selectable_fields.iter().map(|field| json!({"fieldPath": field}));
+            schema["x-kubernetes-selectable-fields"] = fields.collect();
+        }
+        self.out.insert(kind.schema.name.to_string(), schema);
+        let items = self.dialect.reference(&kind.schema.name);
+        let list = json!({
+            "type": "object", "required": ["items"],
+            "properties": {
+                "apiVersion": {"type": "string"}, "kind": {"type": "string"},
+                "items": {"type": "array", "items": items},
+                "metadata": self.dialect.alone(&format!("{META}ListMeta")),
+            },
+        });
+        self.out.insert(list_of(kind), list);
+    }
+
+    fn reach(&mut self, schema: Option<&'static Message>) {
         if let Some(schema) = schema
-            && self.seen.insert(schema.name.clone())
+            && self.seen.insert(&schema.name)
         {
             self.pending.push(schema);
         }
@@ -65,13 +100,13 @@ impl Schemas {
 
     pub(super) fn finish(mut self, kinds: &Registry) -> Value {
         while let Some(schema) = self.pending.pop() {
-            let written = self.message(&schema);
+            let written = self.message(schema);
             self.out.insert(schema.name.to_string(), written);
         }
         self.specials();
         for kind in kinds.kinds() {
             self.tag(&kind.schema.name, &kind.group, &kind.version, &kind.kind);
-            self.tag(&list_of(kind).name, &kind.group, &kind.version, &kind.list_kind);
+            self.tag(&list_of(kind), &kind.group, &kind.version, &kind.list_kind);
             for sub in &kind.subresources {
                 if let Some(schema) = sub_schema(&sub.group, &sub.version, &sub.kind) {
                     self.tag(&schema.name, &sub.group, &sub.version, &sub.kind);
@@ -128,7 +163,7 @@ impl Schemas {
         for field in schema.fields.iter() {
             properties.insert(field.name.to_string(), self.field(field));
             if field.is_required() {
-                required.push(&*field.name);
+                required.push(field.name);
             }
         }
         let mut out = json!({"type": "object"});
@@ -140,12 +175,6 @@ impl Schemas {
         }
         if schema.atomic {
             out["x-kubernetes-map-type"] = json!("atomic");
-        }
-        if schema.preserves_unknown {
-            out["x-kubernetes-preserve-unknown-fields"] = json!(true);
-        }
-        if schema.embedded {
-            out["x-kubernetes-embedded-resource"] = json!(true);
         }
         out
     }
@@ -163,9 +192,8 @@ impl Schemas {
                 ListType::Set => "set",
                 ListType::Map => "map",
             });
-            let keys: Vec<&str> = field.keys.iter().collect();
-            if !keys.is_empty() {
-                out["x-kubernetes-list-map-keys"] = json!(keys);
+            if !field.keys.is_empty() {
+                out["x-kubernetes-list-map-keys"] = json!(field.keys);
             }
         }
         if field.is_atomic() {
@@ -184,7 +212,7 @@ impl Schemas {
             out["x-kubernetes-patch-strategy"] = json!(strategy);
         }
         if !field.default.is_empty()
-            && let Ok(default) = serde_json::from_str::<Value>(&field.default)
+            && let Ok(default) = serde_json::from_str::<Value>(field.default)
         {
             out["default"] = default;
         }
@@ -201,7 +229,7 @@ impl Schemas {
             Type::F64 => return json!({"type": "number", "format": "double"}),
             Type::Bytes => return json!({"type": "string", "format": "byte"}),
             Type::Strs => return json!({"type": "array", "items": {"type": "string"}}),
-            Type::Json => return json!({}),
+            Type::Json | Type::SchemaOr(..) => return json!({}),
             Type::Quantity => QUANTITY.to_owned(),
             Type::IntOrString => INT_OR_STRING.to_owned(),
             Type::Raw => RAW.to_owned(),
@@ -211,48 +239,25 @@ impl Schemas {
             Type::Fields => format!("{META}FieldsV1"),
             Type::Message(index) => {
                 let schema = Message::at(*index);
-                self.reach(Some(Schema::Builtin(schema)));
+                self.reach(Some(schema));
                 schema.name.to_string()
             }
-            // Structural schemas are written in place.
-            Type::Object(schema) => return self.message(schema),
-            Type::Nested(field) => return self.field(field),
         };
-        let reference = self.dialect.reference(&name);
-        if alone && self.dialect == Dialect::V3 { json!({"allOf": [reference]}) } else { reference }
+        if alone { self.dialect.alone(&name) } else { self.dialect.reference(&name) }
     }
 }
 
-/// Message of a kind's list.
-pub(super) fn list_of(kind: &Kind) -> Schema {
-    let name = format!("{}List", kind.schema.name);
-    builtin(&name).unwrap_or_else(|| Schema::Made(Arc::new(made_list(kind, name))))
+/// Name of the schema of a kind's list.
+pub(super) fn list_of(kind: &Kind) -> String {
+    format!("{}List", kind.schema.name)
 }
 
-/// The list of a kind that was made at run time.
-fn made_list(kind: &Kind, name: String) -> Message {
-    let item = match &kind.schema {
-        Schema::Made(message) => Type::Object(message.clone()),
-        Schema::Builtin(_) => Type::Raw,
-    };
-    let meta = Type::named(&format!("{META}ListMeta")).unwrap_or(Type::Raw);
-    Message::structural(
-        name,
-        vec![
-            Field::structural("apiVersion", Type::Str, Cardinality::One),
-            Field::structural("kind", Type::Str, Cardinality::One),
-            Field::structural("metadata", meta, Cardinality::One),
-            Field::structural("items", item, Cardinality::List).required(),
-        ],
-    )
-}
-
-fn builtin(name: &str) -> Option<Schema> {
-    Message::named(name).map(Schema::Builtin)
+fn builtin(name: &str) -> Option<&'static Message> {
+    Message::named(name)
 }
 
 /// Message of a subresource's body.
-fn sub_schema(group: &str, version: &str, kind: &str) -> Option<Schema> {
+fn sub_schema(group: &str, version: &str, kind: &str) -> Option<&'static Message> {
     let package = match group {
         "" => "core".to_owned(),
         g => g.split('.').next().unwrap_or(g).to_owned(),

@@ -197,7 +197,7 @@ fn merge_elements(
     }
     let key = field.map_or("", |f| f.merge_key);
     if key.is_empty() {
-        let name = field.map_or("", |f| &*f.name);
+        let name = field.map_or("", |f| f.name);
         return Err(PatchError::Internal(format!("cannot merge lists without merge key for {name}")));
     }
     let (mut rest, mut replace) = (Vec::new(), false);

@@ -9,7 +9,7 @@ use serde_json::{Map, Number, Value, json};
 
 use super::wire::{Payload, Reader};
 use super::{MAGIC, ProtobufError};
-use crate::schema::{Cardinality, Field, Message, Type};
+use crate::schema::{Cardinality, Field, Message, Or, Type};
 use crate::strict::{self, DecodeError, Room};
 use crate::time;
 
@@ -132,7 +132,7 @@ fn read_field(
                     items.push(read_value(&field.ty, field.number, other, at)?);
                 }
             }
-            match out.entry(&*field.name).or_insert_with(|| json!([])) {
+            match out.entry(field.name).or_insert_with(|| json!([])) {
                 Value::Array(list) => list.extend(items),
                 other => *other = Value::Array(items),
             }
@@ -140,7 +140,7 @@ fn read_field(
         Cardinality::Map => {
             at.take(ELEMENT)?;
             let (key, value) = pair(field, payload, at)?;
-            if let Value::Object(map) = out.entry(&*field.name).or_insert_with(|| json!({})) {
+            if let Value::Object(map) = out.entry(field.name).or_insert_with(|| json!({})) {
                 map.insert(key, value);
             }
         }
@@ -207,7 +207,36 @@ fn read_value(ty: &Type, number: u32, payload: Payload<'_>, at: At<'_>) -> Resul
             message(Message::at(*index), 0, bytes(number, payload)?, &mut map, at.deeper())?;
             Value::Object(map)
         }
+        Type::SchemaOr(index, or) => schema_or(*index, *or, bytes(number, payload)?, at)?,
         _ => special(ty, bytes(number, payload)?, at)?,
+    })
+}
+
+/// A schema, or what may stand in its place.
+fn schema_or(index: u16, or: Or, bytes: &[u8], at: At<'_>) -> Result<Value, ProtobufError> {
+    let mut reader = Reader::new(bytes);
+    let (mut allowed, mut schema, mut items) = (false, None, Vec::new());
+    while let Some((number, payload)) = reader.field()? {
+        match (or, number) {
+            (Or::Bool, 1) => allowed = varint(number, payload)? != 0,
+            (Or::Bool, 2) | (Or::Schemas | Or::Strings, 1) => {
+                schema = Some(read_value(&Type::Message(index), number, payload, at)?);
+            }
+            (Or::Schemas, 2) => {
+                at.take(ELEMENT)?;
+                items.push(read_value(&Type::Message(index), number, payload, at)?);
+            }
+            (Or::Strings, 2) => {
+                at.take(2 * size_of::<Value>())?;
+                items.push(Value::String(text(number, payload)?));
+            }
+            _ => {}
+        }
+    }
+    Ok(match (schema, or) {
+        (Some(schema), _) => schema,
+        (None, Or::Bool) => Value::Bool(allowed),
+        (None, _) => Value::Array(items),
     })
 }
 

@@ -1,14 +1,14 @@
 //! Round trips of every kind, and bytes checked by hand.
 
 use super::*;
-use crate::schema::{Cardinality, Message, Type};
+use crate::schema::{Cardinality, Message, Or, Type};
 use serde_json::json;
 
 /// A value in which every field of the message is set.
 fn full(schema: &Message, depth: usize) -> Value {
     let mut map = Map::new();
     for field in schema.fields.iter().filter(|f| f.number != 0) {
-        let Some(one) = sample(&field.ty, &field.name, depth) else { continue };
+        let Some(one) = sample(&field.ty, field.name, depth) else { continue };
         let value = match field.cardinality {
             Cardinality::One => one,
             Cardinality::List => json!([one.clone(), one]),
@@ -20,6 +20,14 @@ fn full(schema: &Message, depth: usize) -> Value {
 }
 
 fn sample(ty: &Type, name: &str, depth: usize) -> Option<Value> {
+    // Schemas have schemas in many places: one level is as good as all.
+    let schema = crate::schema::Message::named(
+        "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps",
+    );
+    let of_schema = |index: u16, depth: usize| {
+        let at = Message::at(index);
+        if schema.is_some_and(|schema| schema.name == at.name) { depth.max(13) + 1 } else { depth + 1 }
+    };
     Some(match ty {
         Type::Str => json!(format!("{name}-é")),
         Type::Bool => json!(true),
@@ -35,12 +43,20 @@ fn sample(ty: &Type, name: &str, depth: usize) -> Option<Value> {
         Type::Fields => json!({"f:a": {}}),
         Type::Raw => json!({"apiVersion": "x/v1", "kind": "Y", "n": [1, null]}),
         Type::Strs => json!(["a", ""]),
-        Type::Json | Type::Object(_) | Type::Nested(_) => return None,
+        Type::Json => json!({"any": [1, "x"]}),
+        Type::SchemaOr(_, Or::Bool) => json!(name.len().is_multiple_of(2)),
+        Type::SchemaOr(_, Or::Strings) => json!(["a"]),
+        Type::SchemaOr(index, Or::Schemas) => {
+            if depth > 14 {
+                return None;
+            }
+            full(Message::at(*index), of_schema(*index, depth))
+        }
         Type::Message(index) => {
             if depth > 14 {
                 return None;
             }
-            full(Message::at(*index), depth + 1)
+            full(Message::at(*index), of_schema(*index, depth))
         }
     })
 }

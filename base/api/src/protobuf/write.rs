@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::wire;
-use crate::schema::{Cardinality, Field, Message, Type};
+use crate::schema::{Cardinality, Field, Message, Or, Type};
 use crate::time;
 
 pub(super) fn message(schema: &Message, map: &Map<String, Value>, out: &mut Vec<u8>) {
@@ -73,10 +73,33 @@ fn write_value(ty: &Type, number: u32, value: &Value, out: &mut Vec<u8>) {
             }
             wire::bytes(number, &inner, out);
         }
+        Type::SchemaOr(index, or) => {
+            let mut inner = Vec::new();
+            schema_or(*index, *or, value, &mut inner);
+            wire::bytes(number, &inner, out);
+        }
         _ => {
             let mut inner = Vec::new();
             special(ty, value, &mut inner);
             wire::bytes(number, &inner, out);
+        }
+    }
+}
+
+/// A schema, or what may stand in its place.
+fn schema_or(index: u16, or: Or, value: &Value, out: &mut Vec<u8>) {
+    let of_schema = if or == Or::Bool { 2 } else { 1 };
+    match value {
+        Value::Bool(allowed) => wire::number(1, u64::from(*allowed), out),
+        Value::Array(items) if or == Or::Strings => {
+            items.iter().for_each(|item| write_value(&Type::Str, 2, item, out))
+        }
+        Value::Array(items) => items.iter().for_each(|item| write_value(&Type::Message(index), 2, item, out)),
+        schema => {
+            if or == Or::Bool {
+                wire::number(1, 1, out);
+            }
+            write_value(&Type::Message(index), of_schema, schema, out);
         }
     }
 }

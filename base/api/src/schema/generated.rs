@@ -1,11 +1,11 @@
 //! The facts about every API message, written by `cargo xtask gen kinds`; do not edit.
 
-use super::{Field, Message, Type as T, Type::Message as M, f, m};
+use super::{Field, Message, Type as T, Type::Message as M, Type::SchemaOr as O, Or, f, m};
 use super::Cardinality::{List, Map, One};
 use super::flag::{A, E, LA, LM, LS, P, PM, PR, PX, R, Z};
 
 #[rustfmt::skip]
-pub(crate) static MESSAGES: [Message; 602] = [
+pub(crate) static MESSAGES: [Message; 625] = [
 m("io.k8s.api.admissionregistration.v1.ApplyConfiguration", 0, false, F0),
 m("io.k8s.api.admissionregistration.v1.AuditAnnotation", 1, false, F1),
 m("io.k8s.api.admissionregistration.v1.ExpressionWarning", 2, false, F2),
@@ -564,50 +564,73 @@ m("io.k8s.api.storage.v1.VolumeAttributesClass", 554, false, F554),
 m("io.k8s.api.storage.v1.VolumeAttributesClassList", 555, false, F555),
 m("io.k8s.api.storage.v1.VolumeError", 556, false, F556),
 m("io.k8s.api.storage.v1.VolumeNodeResources", 557, false, F557),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.APIGroup", 558, false, F558),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.APIGroupList", 559, false, F559),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.APIResource", 560, false, F560),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.APIResourceList", 561, false, F561),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.APIVersions", 562, false, F562),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.ApplyOptions", 563, false, F563),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.Condition", 564, false, F564),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.CreateOptions", 565, false, F565),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions", 566, false, F566),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.FieldSelectorRequirement", 567, false, F567),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.GetOptions", 568, false, F568),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.GroupKind", 569, false, F569),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.GroupResource", 570, false, F570),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.GroupVersion", 571, false, F571),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.GroupVersionForDiscovery", 572, false, F572),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.GroupVersionKind", 573, false, F573),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.GroupVersionResource", 574, false, F574),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector", 575, true, F575),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelectorRequirement", 576, false, F576),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.List", 577, false, F577),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta", 578, false, F578),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.ListOptions", 579, false, F579),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.ManagedFieldsEntry", 580, false, F580),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", 581, false, F581),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference", 582, true, F582),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata", 583, false, F583),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadataList", 584, false, F584),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.Patch", 585, false, F585),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.PatchOptions", 586, false, F586),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.Preconditions", 587, false, F587),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.RootPaths", 588, false, F588),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.ServerAddressByClientCIDR", 589, false, F589),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.ShardInfo", 590, false, F590),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.Status", 591, false, F591),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.StatusCause", 592, false, F592),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.StatusDetails", 593, false, F593),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.Table", 594, false, F594),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.TableColumnDefinition", 595, false, F595),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.TableOptions", 596, false, F596),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.TableRow", 597, false, F597),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.TableRowCondition", 598, false, F598),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.Timestamp", 599, false, F599),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.UpdateOptions", 600, false, F600),
-m("io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent", 601, false, F601),
+m("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.ConversionRequest", 558, false, F558),
+m("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.ConversionResponse", 559, false, F559),
+m("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.ConversionReview", 560, false, F560),
+m("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceColumnDefinition", 561, false, F561),
+m("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceConversion", 562, false, F562),
+m("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition", 563, false, F563),
+m("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionCondition", 564, false, F564),
+m("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionList", 565, false, F565),
+m("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionNames", 566, false, F566),
+m("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionSpec", 567, false, F567),
+m("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionStatus", 568, false, F568),
+m("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionVersion", 569, false, F569),
+m("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceSubresourceScale", 570, false, F570),
+m("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceSubresourceStatus", 571, false, F571),
+m("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceSubresources", 572, false, F572),
+m("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceValidation", 573, false, F573),
+m("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.ExternalDocumentation", 574, false, F574),
+m("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps", 575, false, F575),
+m("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.SelectableField", 576, false, F576),
+m("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.ServiceReference", 577, false, F577),
+m("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.ValidationRule", 578, false, F578),
+m("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.WebhookClientConfig", 579, false, F579),
+m("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.WebhookConversion", 580, false, F580),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.APIGroup", 581, false, F581),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.APIGroupList", 582, false, F582),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.APIResource", 583, false, F583),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.APIResourceList", 584, false, F584),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.APIVersions", 585, false, F585),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.ApplyOptions", 586, false, F586),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.Condition", 587, false, F587),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.CreateOptions", 588, false, F588),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions", 589, false, F589),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.FieldSelectorRequirement", 590, false, F590),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.GetOptions", 591, false, F591),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.GroupKind", 592, false, F592),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.GroupResource", 593, false, F593),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.GroupVersion", 594, false, F594),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.GroupVersionForDiscovery", 595, false, F595),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.GroupVersionKind", 596, false, F596),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.GroupVersionResource", 597, false, F597),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector", 598, true, F598),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelectorRequirement", 599, false, F599),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.List", 600, false, F600),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta", 601, false, F601),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.ListOptions", 602, false, F602),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.ManagedFieldsEntry", 603, false, F603),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", 604, false, F604),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference", 605, true, F605),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata", 606, false, F606),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadataList", 607, false, F607),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.Patch", 608, false, F608),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.PatchOptions", 609, false, F609),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.Preconditions", 610, false, F610),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.RootPaths", 611, false, F611),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.ServerAddressByClientCIDR", 612, false, F612),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.ShardInfo", 613, false, F613),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.Status", 614, false, F614),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.StatusCause", 615, false, F615),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.StatusDetails", 616, false, F616),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.Table", 617, false, F617),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.TableColumnDefinition", 618, false, F618),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.TableOptions", 619, false, F619),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.TableRow", 620, false, F620),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.TableRowCondition", 621, false, F621),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.Timestamp", 622, false, F622),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.UpdateOptions", 623, false, F623),
+m("io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent", 624, false, F624),
 ];
 #[rustfmt::skip]
 static F0: &[Field] = &[
@@ -636,22 +659,22 @@ f("name",1,0,T::Str,One,R,&[],"",""),
 static F5: &[Field] = &[
 f("excludeResourceRules",4,0,M(16),List,E|LA,&[],"",""),
 f("matchPolicy",7,0,T::Str,One,P|E,&[],"",""),
-f("namespaceSelector",1,0,M(575),One,P|E,&[],"",""),
-f("objectSelector",2,0,M(575),One,P|E,&[],"",""),
+f("namespaceSelector",1,0,M(598),One,P|E,&[],"",""),
+f("objectSelector",2,0,M(598),One,P|E,&[],"",""),
 f("resourceRules",3,0,M(16),List,E|LA,&[],"",""),
 ];
 #[rustfmt::skip]
 static F6: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(11),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F7: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(9),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -659,7 +682,7 @@ static F8: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(7),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F9: &[Field] = &[
@@ -672,7 +695,7 @@ static F10: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(6),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F11: &[Field] = &[
@@ -692,8 +715,8 @@ f("failurePolicy",4,0,T::Str,One,P|E,&[],"",""),
 f("matchConditions",12,0,M(4),List,E|LM|PM,&["name"],"name",""),
 f("matchPolicy",9,0,T::Str,One,P|E,&[],"",""),
 f("name",1,0,T::Str,One,R,&[],"",""),
-f("namespaceSelector",5,0,M(575),One,P|E,&[],"",""),
-f("objectSelector",11,0,M(575),One,P|E,&[],"",""),
+f("namespaceSelector",5,0,M(598),One,P|E,&[],"",""),
+f("objectSelector",11,0,M(598),One,P|E,&[],"",""),
 f("reinvocationPolicy",10,0,T::Str,One,P|E,&[],"",""),
 f("rules",3,0,M(20),List,E|LA,&[],"",""),
 f("sideEffects",6,0,T::Str,One,P|R,&[],"",""),
@@ -703,7 +726,7 @@ f("timeoutSeconds",7,0,T::I32,One,P|E,&[],"",""),
 static F13: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("webhooks",2,0,M(12),List,E|LM|PM,&["name"],"name",""),
 ];
 #[rustfmt::skip]
@@ -711,7 +734,7 @@ static F14: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(13),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F15: &[Field] = &[
@@ -738,7 +761,7 @@ static F18: &[Field] = &[
 f("name",1,0,T::Str,One,E,&[],"",""),
 f("namespace",2,0,T::Str,One,E,&[],"",""),
 f("parameterNotFoundAction",4,0,T::Str,One,P|E,&[],"",""),
-f("selector",3,0,M(575),One,P|E,&[],"",""),
+f("selector",3,0,M(598),One,P|E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F19: &[Field] = &[
@@ -770,7 +793,7 @@ f("expressionWarnings",1,0,M(2),List,E|LA,&[],"",""),
 static F23: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(28),One,E,&[],"",""),
 f("status",3,0,M(29),One,E,&[],"",""),
 ];
@@ -778,7 +801,7 @@ f("status",3,0,M(29),One,E,&[],"",""),
 static F24: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(26),One,E|R,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -786,7 +809,7 @@ static F25: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(24),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F26: &[Field] = &[
@@ -800,7 +823,7 @@ static F27: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(23),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F28: &[Field] = &[
@@ -814,7 +837,7 @@ f("variables",7,0,M(34),List,E|LM|PM,&["name"],"name",""),
 ];
 #[rustfmt::skip]
 static F29: &[Field] = &[
-f("conditions",3,0,M(564),List,E|LM,&["type"],"",""),
+f("conditions",3,0,M(587),List,E|LM,&["type"],"",""),
 f("observedGeneration",1,0,T::I64,One,E,&[],"",""),
 f("typeChecking",2,0,M(22),One,P|E,&[],"",""),
 ];
@@ -826,8 +849,8 @@ f("failurePolicy",4,0,T::Str,One,P|E,&[],"",""),
 f("matchConditions",11,0,M(4),List,E|LM|PM,&["name"],"name",""),
 f("matchPolicy",9,0,T::Str,One,P|E,&[],"",""),
 f("name",1,0,T::Str,One,R,&[],"",""),
-f("namespaceSelector",5,0,M(575),One,P|E,&[],"",""),
-f("objectSelector",10,0,M(575),One,P|E,&[],"",""),
+f("namespaceSelector",5,0,M(598),One,P|E,&[],"",""),
+f("objectSelector",10,0,M(598),One,P|E,&[],"",""),
 f("rules",3,0,M(20),List,E|LA,&[],"",""),
 f("sideEffects",6,0,T::Str,One,P|R,&[],"",""),
 f("timeoutSeconds",7,0,T::I32,One,P|E,&[],"",""),
@@ -836,7 +859,7 @@ f("timeoutSeconds",7,0,T::I32,One,P|E,&[],"",""),
 static F31: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("webhooks",2,0,M(30),List,E|LM|PM,&["name"],"name",""),
 ];
 #[rustfmt::skip]
@@ -844,7 +867,7 @@ static F32: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(31),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F33: &[Field] = &[
@@ -869,7 +892,7 @@ static F36: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("data",2,0,T::Raw,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("revision",3,0,T::I64,One,R,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -877,13 +900,13 @@ static F37: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(36),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F38: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(41),One,E,&[],"",""),
 f("status",3,0,M(42),One,E,&[],"",""),
 ];
@@ -900,13 +923,13 @@ static F40: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(38),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F41: &[Field] = &[
 f("minReadySeconds",4,0,T::I32,One,E,&[],"",""),
 f("revisionHistoryLimit",6,0,T::I32,One,P|E,&[],"",""),
-f("selector",1,0,M(575),One,P|R,&[],"",""),
+f("selector",1,0,M(598),One,P|R,&[],"",""),
 f("template",2,0,M(325),One,R,&[],"",""),
 f("updateStrategy",3,0,M(43),One,E,&[],"",""),
 ];
@@ -932,7 +955,7 @@ f("type",1,0,T::Str,One,E,&[],"",""),
 static F44: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(47),One,E,&[],"",""),
 f("status",3,0,M(48),One,E,&[],"",""),
 ];
@@ -950,7 +973,7 @@ static F46: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(44),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F47: &[Field] = &[
@@ -959,7 +982,7 @@ f("paused",7,0,T::Bool,One,E,&[],"",""),
 f("progressDeadlineSeconds",9,0,T::I32,One,P|E,&[],"",""),
 f("replicas",1,0,T::I32,One,P|E,&[],"",""),
 f("revisionHistoryLimit",6,0,T::I32,One,P|E,&[],"",""),
-f("selector",2,0,M(575),One,P|R,&[],"",""),
+f("selector",2,0,M(598),One,P|R,&[],"",""),
 f("strategy",4,0,M(49),One,E|PR,&[],"",""),
 f("template",3,0,M(325),One,R,&[],"",""),
 ];
@@ -984,7 +1007,7 @@ f("type",1,0,T::Str,One,E,&[],"",""),
 static F50: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(53),One,E,&[],"",""),
 f("status",3,0,M(54),One,E,&[],"",""),
 ];
@@ -1001,13 +1024,13 @@ static F52: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(50),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F53: &[Field] = &[
 f("minReadySeconds",4,0,T::I32,One,E,&[],"",""),
 f("replicas",1,0,T::I32,One,P|E,&[],"",""),
-f("selector",2,0,M(575),One,P|R,&[],"",""),
+f("selector",2,0,M(598),One,P|R,&[],"",""),
 f("template",3,0,M(325),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -1039,7 +1062,7 @@ f("partition",1,0,T::I32,One,P|E,&[],"",""),
 static F58: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(63),One,E,&[],"",""),
 f("status",3,0,M(64),One,E,&[],"",""),
 ];
@@ -1056,7 +1079,7 @@ static F60: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(58),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F61: &[Field] = &[
@@ -1075,7 +1098,7 @@ f("persistentVolumeClaimRetentionPolicy",10,0,M(62),One,P|E,&[],"",""),
 f("podManagementPolicy",6,0,T::Str,One,E,&[],"",""),
 f("replicas",1,0,T::I32,One,P|E,&[],"",""),
 f("revisionHistoryLimit",8,0,T::I32,One,P|E,&[],"",""),
-f("selector",2,0,M(575),One,P|R,&[],"",""),
+f("selector",2,0,M(598),One,P|R,&[],"",""),
 f("serviceName",5,0,T::Str,One,0,&[],"",""),
 f("template",3,0,M(325),One,R,&[],"",""),
 f("updateStrategy",7,0,M(65),One,E,&[],"",""),
@@ -1110,7 +1133,7 @@ f("uid",4,0,T::Str,One,E,&[],"",""),
 static F67: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("status",2,0,M(68),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -1121,7 +1144,7 @@ f("userInfo",1,0,M(75),One,E,&[],"",""),
 static F69: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(70),One,0,&[],"",""),
 f("status",3,0,M(71),One,E,&[],"",""),
 ];
@@ -1140,7 +1163,7 @@ f("token",1,0,T::Str,One,0,&[],"",""),
 static F72: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(73),One,R,&[],"",""),
 f("status",3,0,M(74),One,E,&[],"",""),
 ];
@@ -1166,18 +1189,18 @@ f("username",1,0,T::Str,One,E,&[],"",""),
 #[rustfmt::skip]
 static F76: &[Field] = &[
 f("rawSelector",1,0,T::Str,One,E,&[],"",""),
-f("requirements",2,0,M(567),List,E|LA,&[],"",""),
+f("requirements",2,0,M(590),List,E|LA,&[],"",""),
 ];
 #[rustfmt::skip]
 static F77: &[Field] = &[
 f("rawSelector",1,0,T::Str,One,E,&[],"",""),
-f("requirements",2,0,M(576),List,E|LA,&[],"",""),
+f("requirements",2,0,M(599),List,E|LA,&[],"",""),
 ];
 #[rustfmt::skip]
 static F78: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(88),One,R,&[],"",""),
 f("status",3,0,M(89),One,E,&[],"",""),
 ];
@@ -1214,7 +1237,7 @@ f("verbs",1,0,T::Str,List,R|LA,&[],"",""),
 static F83: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(84),One,R,&[],"",""),
 f("status",3,0,M(89),One,E,&[],"",""),
 ];
@@ -1227,7 +1250,7 @@ f("resourceAttributes",1,0,M(81),One,P|E,&[],"",""),
 static F85: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(86),One,R,&[],"",""),
 f("status",3,0,M(90),One,E,&[],"",""),
 ];
@@ -1239,7 +1262,7 @@ f("namespace",1,0,T::Str,One,E,&[],"",""),
 static F87: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(88),One,R,&[],"",""),
 f("status",3,0,M(89),One,E,&[],"",""),
 ];
@@ -1289,7 +1312,7 @@ f("name",2,0,T::Str,One,R,&[],"",""),
 #[rustfmt::skip]
 static F94: &[Field] = &[
 f("metricName",1,0,T::Str,One,R,&[],"",""),
-f("metricSelector",2,0,M(575),One,P|E,&[],"",""),
+f("metricSelector",2,0,M(598),One,P|E,&[],"",""),
 f("targetAverageValue",4,0,T::Quantity,One,P|E,&[],"",""),
 f("targetValue",3,0,T::Quantity,One,P|E,&[],"",""),
 ];
@@ -1298,13 +1321,13 @@ static F95: &[Field] = &[
 f("currentAverageValue",4,0,T::Quantity,One,P|E,&[],"",""),
 f("currentValue",3,0,T::Quantity,One,R,&[],"",""),
 f("metricName",1,0,T::Str,One,R,&[],"",""),
-f("metricSelector",2,0,M(575),One,P|E,&[],"",""),
+f("metricSelector",2,0,M(598),One,P|E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F96: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(99),One,E|R,&[],"",""),
 f("status",3,0,M(100),One,E,&[],"",""),
 ];
@@ -1321,7 +1344,7 @@ static F98: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(96),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F99: &[Field] = &[
@@ -1360,7 +1383,7 @@ f("type",1,0,T::Str,One,R,&[],"",""),
 static F103: &[Field] = &[
 f("averageValue",5,0,T::Quantity,One,P|E,&[],"",""),
 f("metricName",2,0,T::Str,One,R,&[],"",""),
-f("selector",4,0,M(575),One,P|E,&[],"",""),
+f("selector",4,0,M(598),One,P|E,&[],"",""),
 f("target",1,0,M(93),One,R,&[],"",""),
 f("targetValue",3,0,T::Quantity,One,R,&[],"",""),
 ];
@@ -1369,20 +1392,20 @@ static F104: &[Field] = &[
 f("averageValue",5,0,T::Quantity,One,P|E,&[],"",""),
 f("currentValue",3,0,T::Quantity,One,R,&[],"",""),
 f("metricName",2,0,T::Str,One,R,&[],"",""),
-f("selector",4,0,M(575),One,P|E,&[],"",""),
+f("selector",4,0,M(598),One,P|E,&[],"",""),
 f("target",1,0,M(93),One,R,&[],"",""),
 ];
 #[rustfmt::skip]
 static F105: &[Field] = &[
 f("metricName",1,0,T::Str,One,R,&[],"",""),
-f("selector",3,0,M(575),One,P|E,&[],"",""),
+f("selector",3,0,M(598),One,P|E,&[],"",""),
 f("targetAverageValue",2,0,T::Quantity,One,R,&[],"",""),
 ];
 #[rustfmt::skip]
 static F106: &[Field] = &[
 f("currentAverageValue",2,0,T::Quantity,One,R,&[],"",""),
 f("metricName",1,0,T::Str,One,R,&[],"",""),
-f("selector",3,0,M(575),One,P|E,&[],"",""),
+f("selector",3,0,M(598),One,P|E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F107: &[Field] = &[
@@ -1400,7 +1423,7 @@ f("name",1,0,T::Str,One,R,&[],"",""),
 static F109: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(110),One,E,&[],"",""),
 f("status",3,0,M(111),One,E,&[],"",""),
 ];
@@ -1458,7 +1481,7 @@ f("tolerance",4,0,T::Quantity,One,P|E,&[],"",""),
 static F119: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(123),One,E|R,&[],"",""),
 f("status",3,0,M(124),One,E,&[],"",""),
 ];
@@ -1480,7 +1503,7 @@ static F122: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(119),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F123: &[Field] = &[
@@ -1502,7 +1525,7 @@ f("observedGeneration",1,0,T::I64,One,P|E,&[],"",""),
 #[rustfmt::skip]
 static F125: &[Field] = &[
 f("name",1,0,T::Str,One,R,&[],"",""),
-f("selector",2,0,M(575),One,P|E,&[],"",""),
+f("selector",2,0,M(598),One,P|E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F126: &[Field] = &[
@@ -1571,7 +1594,7 @@ f("name",1,0,T::Str,One,R,&[],"",""),
 static F136: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(138),One,E|R,&[],"",""),
 f("status",3,0,M(139),One,E,&[],"",""),
 ];
@@ -1580,7 +1603,7 @@ static F137: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(136),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F138: &[Field] = &[
@@ -1603,7 +1626,7 @@ f("lastSuccessfulTime",5,0,T::Time,One,P|E,&[],"",""),
 static F140: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(143),One,E,&[],"",""),
 f("status",3,0,M(144),One,E,&[],"",""),
 ];
@@ -1621,7 +1644,7 @@ static F142: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(140),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F143: &[Field] = &[
@@ -1636,7 +1659,7 @@ f("maxFailedIndexes",13,0,T::I32,One,P|E,&[],"",""),
 f("parallelism",1,0,T::I32,One,P|E,&[],"",""),
 f("podFailurePolicy",11,0,M(146),One,P|E,&[],"",""),
 f("podReplacementPolicy",14,0,T::Str,One,P|E,&[],"",""),
-f("selector",4,0,M(575),One,P|E,&[],"",""),
+f("selector",4,0,M(598),One,P|E,&[],"",""),
 f("successPolicy",16,0,M(150),One,P|E,&[],"",""),
 f("suspend",10,0,T::Bool,One,P|E,&[],"",""),
 f("template",6,0,M(325),One,R,&[],"",""),
@@ -1658,7 +1681,7 @@ f("uncountedTerminatedPods",8,0,M(152),One,P|E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F145: &[Field] = &[
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(143),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -1700,7 +1723,7 @@ f("succeeded",1,0,T::Str,List,E|LS,&[],"",""),
 static F153: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(156),One,R,&[],"",""),
 f("status",3,0,M(157),One,E,&[],"",""),
 ];
@@ -1718,7 +1741,7 @@ static F155: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(153),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F156: &[Field] = &[
@@ -1740,7 +1763,7 @@ f("conditions",1,0,M(154),List,E|LM,&["type"],"",""),
 static F158: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(160),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -1748,7 +1771,7 @@ static F159: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(158),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F160: &[Field] = &[
@@ -1813,7 +1836,7 @@ f("shareName",2,0,T::Str,One,R,&[],"",""),
 static F169: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("target",2,0,M(282),One,R,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -1880,7 +1903,7 @@ f("timeoutSeconds",1,0,T::I32,One,P|E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F178: &[Field] = &[
-f("labelSelector",3,0,M(575),One,P|E,&[],"",""),
+f("labelSelector",3,0,M(598),One,P|E,&[],"",""),
 f("name",1,0,T::Str,One,P|E,&[],"",""),
 f("optional",5,0,T::Bool,One,P|E,&[],"",""),
 f("path",4,0,T::Str,One,R,&[],"",""),
@@ -1898,14 +1921,14 @@ static F180: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("conditions",2,0,M(179),List,E|LM|PM,&["type"],"type",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F181: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(180),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F182: &[Field] = &[
@@ -1914,7 +1937,7 @@ f("binaryData",3,0,T::Bytes,Map,E,&[],"",""),
 f("data",2,0,T::Str,Map,E,&[],"",""),
 f("immutable",4,0,T::Bool,One,P|E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F183: &[Field] = &[
@@ -1932,7 +1955,7 @@ static F185: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(182),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F186: &[Field] = &[
@@ -2113,7 +2136,7 @@ f("ports",3,0,M(208),List,E|LA,&[],"",""),
 static F210: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("subsets",2,0,M(209),List,E|LA,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -2121,7 +2144,7 @@ static F211: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(210),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F212: &[Field] = &[
@@ -2215,7 +2238,7 @@ f("involvedObject",2,0,M(282),One,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
 f("lastTimestamp",7,0,T::Time,One,E,&[],"",""),
 f("message",4,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,R,&[],"",""),
+f("metadata",1,0,M(604),One,R,&[],"",""),
 f("reason",3,0,T::Str,One,E,&[],"",""),
 f("related",13,0,M(282),One,P|E,&[],"",""),
 f("reportingComponent",14,0,T::Str,One,0,&[],"",""),
@@ -2229,7 +2252,7 @@ static F219: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(218),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F220: &[Field] = &[
@@ -2399,7 +2422,7 @@ f("tcpSocket",3,0,M(381),One,P|E,&[],"",""),
 static F245: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(248),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -2416,7 +2439,7 @@ static F247: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(245),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F248: &[Field] = &[
@@ -2463,7 +2486,7 @@ f("server",1,0,T::Str,One,R,&[],"",""),
 static F256: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(259),One,E,&[],"",""),
 f("status",3,0,M(260),One,E,&[],"",""),
 ];
@@ -2480,7 +2503,7 @@ static F258: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(256),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F259: &[Field] = &[
@@ -2495,7 +2518,7 @@ f("phase",1,0,T::Str,One,E,&[],"",""),
 static F261: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(277),One,E,&[],"",""),
 f("status",3,0,M(278),One,E,&[],"",""),
 ];
@@ -2548,7 +2571,7 @@ static F270: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(261),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F271: &[Field] = &[
@@ -2645,7 +2668,7 @@ f("uid",4,0,T::Str,One,E,&[],"",""),
 static F283: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(293),One,E,&[],"",""),
 f("status",3,0,M(294),One,E,&[],"",""),
 ];
@@ -2653,7 +2676,7 @@ f("status",3,0,M(294),One,E,&[],"",""),
 static F284: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(287),One,E,&[],"",""),
 f("status",3,0,M(288),One,E,&[],"",""),
 ];
@@ -2671,7 +2694,7 @@ static F286: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(284),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F287: &[Field] = &[
@@ -2679,7 +2702,7 @@ f("accessModes",1,0,T::Str,List,E|LA,&[],"",""),
 f("dataSource",7,0,M(387),One,P|E,&[],"",""),
 f("dataSourceRef",8,0,M(388),One,P|E,&[],"",""),
 f("resources",2,0,M(395),One,E,&[],"",""),
-f("selector",4,0,M(575),One,P|E,&[],"",""),
+f("selector",4,0,M(598),One,P|E,&[],"",""),
 f("storageClassName",5,0,T::Str,One,P|E,&[],"",""),
 f("volumeAttributesClassName",9,0,T::Str,One,P|E,&[],"",""),
 f("volumeMode",6,0,T::Str,One,P|E,&[],"",""),
@@ -2698,7 +2721,7 @@ f("phase",1,0,T::Str,One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F289: &[Field] = &[
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(287),One,R,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -2711,7 +2734,7 @@ static F291: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(283),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F292: &[Field] = &[
@@ -2788,7 +2811,7 @@ f("pdID",1,0,T::Str,One,R,&[],"",""),
 static F296: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(320),One,E,&[],"",""),
 f("status",3,0,M(321),One,E,&[],"",""),
 ];
@@ -2799,10 +2822,10 @@ f("requiredDuringSchedulingIgnoredDuringExecution",1,0,M(298),List,E|LA,&[],"","
 ];
 #[rustfmt::skip]
 static F298: &[Field] = &[
-f("labelSelector",1,0,M(575),One,P|E,&[],"",""),
+f("labelSelector",1,0,M(598),One,P|E,&[],"",""),
 f("matchLabelKeys",5,0,T::Str,List,E|LA,&[],"",""),
 f("mismatchLabelKeys",6,0,T::Str,List,E|LA,&[],"",""),
-f("namespaceSelector",4,0,M(575),One,P|E,&[],"",""),
+f("namespaceSelector",4,0,M(598),One,P|E,&[],"",""),
 f("namespaces",2,0,T::Str,List,E|LA,&[],"",""),
 f("topologyKey",3,0,T::Str,One,R,&[],"",""),
 ];
@@ -2877,7 +2900,7 @@ static F308: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(296),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F309: &[Field] = &[
@@ -2951,7 +2974,7 @@ f("windowsOptions",8,0,M(400),One,P|E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F319: &[Field] = &[
-f("podController",1,0,M(582),One,P|E,&[],"",""),
+f("podController",1,0,M(605),One,P|E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F320: &[Field] = &[
@@ -3026,14 +3049,14 @@ f("startTime",7,0,T::Time,One,P|E,&[],"",""),
 static F322: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("status",2,0,M(321),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F323: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("template",2,0,M(325),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -3041,11 +3064,11 @@ static F324: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(323),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F325: &[Field] = &[
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(320),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -3137,14 +3160,14 @@ static F337: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("data",3,0,T::Bytes,One,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("range",2,0,T::Str,One,R,&[],"",""),
 ];
 #[rustfmt::skip]
 static F338: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(341),One,E,&[],"",""),
 f("status",3,0,M(342),One,E,&[],"",""),
 ];
@@ -3161,7 +3184,7 @@ static F340: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(338),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F341: &[Field] = &[
@@ -3200,7 +3223,7 @@ f("resourceID",1,0,T::Str,One,R,&[],"",""),
 static F346: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(348),One,E,&[],"",""),
 f("status",3,0,M(349),One,E,&[],"",""),
 ];
@@ -3209,7 +3232,7 @@ static F347: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(346),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F348: &[Field] = &[
@@ -3287,7 +3310,7 @@ f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("data",2,0,T::Bytes,Map,E,&[],"",""),
 f("immutable",5,0,T::Bool,One,P|E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("stringData",4,0,T::Str,Map,E,&[],"",""),
 f("type",3,0,T::Str,One,E,&[],"",""),
 ];
@@ -3307,7 +3330,7 @@ static F361: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(358),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F362: &[Field] = &[
@@ -3352,7 +3375,7 @@ f("reference",1,0,M(282),One,E,&[],"",""),
 static F367: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(374),One,E,&[],"",""),
 f("status",3,0,M(375),One,E,&[],"",""),
 ];
@@ -3362,7 +3385,7 @@ f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("automountServiceAccountToken",4,0,T::Bool,One,P|E,&[],"",""),
 f("imagePullSecrets",3,0,M(252),List,E|LA,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("secrets",2,0,M(282),List,E|LM|PM,&["name"],"name",""),
 ];
 #[rustfmt::skip]
@@ -3370,7 +3393,7 @@ static F369: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(368),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F370: &[Field] = &[
@@ -3383,7 +3406,7 @@ static F371: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(367),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F372: &[Field] = &[
@@ -3425,7 +3448,7 @@ f("type",4,0,T::Str,One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F375: &[Field] = &[
-f("conditions",2,0,M(564),List,E|LM|PM,&["type"],"type",""),
+f("conditions",2,0,M(587),List,E|LM|PM,&["type"],"type",""),
 f("loadBalancer",1,0,M(251),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -3488,7 +3511,7 @@ f("matchLabelExpressions",1,0,M(384),List,E|LA,&[],"",""),
 ];
 #[rustfmt::skip]
 static F386: &[Field] = &[
-f("labelSelector",4,0,M(575),One,P|E,&[],"",""),
+f("labelSelector",4,0,M(598),One,P|E,&[],"",""),
 f("matchLabelKeys",8,0,T::Str,List,E|LA,&[],"",""),
 f("maxSkew",1,0,T::I32,One,R,&[],"",""),
 f("minDomains",5,0,T::I32,One,P|E,&[],"",""),
@@ -3676,7 +3699,7 @@ f("addressType",4,0,T::Str,One,R,&[],"",""),
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("endpoints",2,0,M(401),List,LA,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("ports",3,0,M(404),List,LA,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -3684,7 +3707,7 @@ static F406: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(405),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F407: &[Field] = &[
@@ -3704,7 +3727,7 @@ f("deprecatedLastTimestamp",14,0,T::Time,One,E,&[],"",""),
 f("deprecatedSource",12,0,M(221),One,E,&[],"",""),
 f("eventTime",2,0,T::MicroTime,One,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,0,&[],"",""),
+f("metadata",1,0,M(604),One,0,&[],"",""),
 f("note",10,0,T::Str,One,E,&[],"",""),
 f("reason",7,0,T::Str,One,E,&[],"",""),
 f("regarding",8,0,M(282),One,E,&[],"",""),
@@ -3719,7 +3742,7 @@ static F410: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(409),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F411: &[Field] = &[
@@ -3739,7 +3762,7 @@ f("type",1,0,T::Str,One,R,&[],"",""),
 static F414: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(417),One,E,&[],"",""),
 f("status",3,0,M(418),One,E,&[],"",""),
 ];
@@ -3756,7 +3779,7 @@ static F416: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(414),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F417: &[Field] = &[
@@ -3800,7 +3823,7 @@ f("subjects",1,0,M(433),List,R|LA,&[],"",""),
 static F424: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(428),One,E,&[],"",""),
 f("status",3,0,M(429),One,E,&[],"",""),
 ];
@@ -3817,7 +3840,7 @@ static F426: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(424),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F427: &[Field] = &[
@@ -3877,7 +3900,7 @@ f("paths",1,0,M(435),List,R|LA,&[],"",""),
 static F437: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(439),One,E|R,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -3885,7 +3908,7 @@ static F438: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(437),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F439: &[Field] = &[
@@ -3900,7 +3923,7 @@ f("except",2,0,T::Str,List,E|LA,&[],"",""),
 static F441: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(454),One,E,&[],"",""),
 f("status",3,0,M(455),One,E,&[],"",""),
 ];
@@ -3913,7 +3936,7 @@ f("service",4,0,M(453),One,P|E,&[],"",""),
 static F443: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(446),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -3921,7 +3944,7 @@ static F444: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(443),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F445: &[Field] = &[
@@ -3941,7 +3964,7 @@ static F447: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(441),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F448: &[Field] = &[
@@ -3993,7 +4016,7 @@ f("secretName",2,0,T::Str,One,E,&[],"",""),
 static F457: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(463),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -4011,13 +4034,13 @@ static F460: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(457),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F461: &[Field] = &[
 f("ipBlock",3,0,M(440),One,P|E,&[],"",""),
-f("namespaceSelector",2,0,M(575),One,P|E,&[],"",""),
-f("podSelector",1,0,M(575),One,P|E,&[],"",""),
+f("namespaceSelector",2,0,M(598),One,P|E,&[],"",""),
+f("podSelector",1,0,M(598),One,P|E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F462: &[Field] = &[
@@ -4029,7 +4052,7 @@ f("protocol",1,0,T::Str,One,P|E,&[],"",""),
 static F463: &[Field] = &[
 f("egress",3,0,M(458),List,E|LA,&[],"",""),
 f("ingress",2,0,M(459),List,E|LA,&[],"",""),
-f("podSelector",1,0,M(575),One,0,&[],"",""),
+f("podSelector",1,0,M(598),One,0,&[],"",""),
 f("policyTypes",4,0,T::Str,List,E|LA,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -4048,7 +4071,7 @@ f("number",2,0,T::I32,One,E,&[],"",""),
 static F466: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(468),One,E,&[],"",""),
 f("status",3,0,M(469),One,E,&[],"",""),
 ];
@@ -4057,7 +4080,7 @@ static F467: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(466),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F468: &[Field] = &[
@@ -4065,7 +4088,7 @@ f("cidrs",1,0,T::Str,List,E|LA,&[],"",""),
 ];
 #[rustfmt::skip]
 static F469: &[Field] = &[
-f("conditions",1,0,M(564),List,E|LM|PM,&["type"],"type",""),
+f("conditions",1,0,M(587),List,E|LM|PM,&["type"],"type",""),
 ];
 #[rustfmt::skip]
 static F470: &[Field] = &[
@@ -4076,7 +4099,7 @@ static F471: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("handler",2,0,T::Str,One,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("overhead",3,0,M(470),One,P|E,&[],"",""),
 f("scheduling",4,0,M(473),One,P|E,&[],"",""),
 ];
@@ -4085,7 +4108,7 @@ static F472: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(471),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F473: &[Field] = &[
@@ -4095,15 +4118,15 @@ f("tolerations",2,0,M(383),List,E|LA,&[],"",""),
 #[rustfmt::skip]
 static F474: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
-f("deleteOptions",2,0,M(566),One,P|E,&[],"",""),
+f("deleteOptions",2,0,M(589),One,P|E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F475: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(477),One,E,&[],"",""),
 f("status",3,0,M(478),One,E,&[],"",""),
 ];
@@ -4112,18 +4135,18 @@ static F476: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(475),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F477: &[Field] = &[
 f("maxUnavailable",3,0,T::IntOrString,One,P|E,&[],"",""),
 f("minAvailable",1,0,T::IntOrString,One,P|E,&[],"",""),
-f("selector",2,0,M(575),One,P|E|PX,&[],"",""),
+f("selector",2,0,M(598),One,P|E|PX,&[],"",""),
 f("unhealthyPodEvictionPolicy",4,0,T::Str,One,P|E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F478: &[Field] = &[
-f("conditions",7,0,M(564),List,E|LM|PM,&["type"],"type",""),
+f("conditions",7,0,M(587),List,E|LM|PM,&["type"],"type",""),
 f("currentHealthy",4,0,T::I32,One,0,&[],"",""),
 f("desiredHealthy",5,0,T::I32,One,0,&[],"",""),
 f("disruptedPods",2,0,T::Time,Map,E,&[],"",""),
@@ -4133,21 +4156,21 @@ f("observedGeneration",1,0,T::I64,One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F479: &[Field] = &[
-f("clusterRoleSelectors",1,0,M(575),List,E|LA,&[],"",""),
+f("clusterRoleSelectors",1,0,M(598),List,E|LA,&[],"",""),
 ];
 #[rustfmt::skip]
 static F480: &[Field] = &[
 f("aggregationRule",3,0,M(479),One,P|E,&[],"",""),
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("rules",2,0,M(484),List,LA,&[],"",""),
 ];
 #[rustfmt::skip]
 static F481: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("roleRef",3,0,M(489),One,R,&[],"",""),
 f("subjects",2,0,M(490),List,E|LA,&[],"",""),
 ];
@@ -4156,14 +4179,14 @@ static F482: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(481),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F483: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(480),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F484: &[Field] = &[
@@ -4177,14 +4200,14 @@ f("verbs",1,0,T::Str,List,R|LA,&[],"",""),
 static F485: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("rules",2,0,M(484),List,LA,&[],"",""),
 ];
 #[rustfmt::skip]
 static F486: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("roleRef",3,0,M(489),One,R,&[],"",""),
 f("subjects",2,0,M(490),List,E|LA,&[],"",""),
 ];
@@ -4193,14 +4216,14 @@ static F487: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(486),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F488: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(485),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F489: &[Field] = &[
@@ -4217,7 +4240,7 @@ f("namespace",4,0,T::Str,One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F491: &[Field] = &[
-f("conditions",4,0,M(564),List,LM,&["type"],"",""),
+f("conditions",4,0,M(587),List,LM,&["type"],"",""),
 f("data",5,0,T::Raw,One,P|E,&[],"",""),
 f("device",3,0,T::Str,One,R,&[],"",""),
 f("driver",1,0,T::Str,One,R,&[],"",""),
@@ -4318,7 +4341,7 @@ f("requests",1,0,T::Str,List,E|LA,&[],"",""),
 static F506: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(509),One,R,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -4330,7 +4353,7 @@ static F508: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(506),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F509: &[Field] = &[
@@ -4431,7 +4454,7 @@ f("parameters",2,0,T::Raw,One,R,&[],"",""),
 static F523: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(526),One,R,&[],"",""),
 f("status",3,0,M(527),One,E,&[],"",""),
 ];
@@ -4447,7 +4470,7 @@ static F525: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(523),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F526: &[Field] = &[
@@ -4463,7 +4486,7 @@ f("reservedFor",2,0,M(524),List,E|LM|PM,&["uid"],"uid",""),
 static F528: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(530),One,R,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -4471,11 +4494,11 @@ static F529: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(528),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F530: &[Field] = &[
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(526),One,R,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -4488,7 +4511,7 @@ f("resourceSliceCount",3,0,T::I64,One,R,&[],"",""),
 static F532: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(534),One,R,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -4496,7 +4519,7 @@ static F533: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(532),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F534: &[Field] = &[
@@ -4515,7 +4538,7 @@ f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("description",4,0,T::Str,One,E,&[],"",""),
 f("globalDefault",3,0,T::Bool,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("preemptionPolicy",5,0,T::Str,One,P|E,&[],"",""),
 f("value",2,0,T::I32,One,0,&[],"",""),
 ];
@@ -4524,13 +4547,13 @@ static F536: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(535),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F537: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(539),One,R,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -4538,7 +4561,7 @@ static F538: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(537),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F539: &[Field] = &[
@@ -4558,7 +4581,7 @@ f("volumeLifecycleModes",3,0,T::Str,List,E|LS,&[],"",""),
 static F540: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(543),One,R,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -4573,7 +4596,7 @@ static F542: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(540),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F543: &[Field] = &[
@@ -4585,8 +4608,8 @@ f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("capacity",4,0,T::Quantity,One,P|E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
 f("maximumVolumeSize",5,0,T::Quantity,One,P|E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
-f("nodeTopology",2,0,M(575),One,P|E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
+f("nodeTopology",2,0,M(598),One,P|E,&[],"",""),
 f("storageClassName",3,0,T::Str,One,R,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -4594,7 +4617,7 @@ static F545: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(544),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F546: &[Field] = &[
@@ -4602,7 +4625,7 @@ f("allowVolumeExpansion",6,0,T::Bool,One,P|E,&[],"",""),
 f("allowedTopologies",8,0,M(385),List,E|LA,&[],"",""),
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("mountOptions",5,0,T::Str,List,E|LA,&[],"",""),
 f("parameters",3,0,T::Str,Map,E,&[],"",""),
 f("provisioner",2,0,T::Str,One,R,&[],"",""),
@@ -4614,7 +4637,7 @@ static F547: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(546),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F548: &[Field] = &[
@@ -4625,7 +4648,7 @@ f("expirationSeconds",2,0,T::I64,One,P|E,&[],"",""),
 static F549: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("spec",2,0,M(552),One,R,&[],"",""),
 f("status",3,0,M(553),One,E,&[],"",""),
 ];
@@ -4634,7 +4657,7 @@ static F550: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(549),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F551: &[Field] = &[
@@ -4659,7 +4682,7 @@ static F554: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("driverName",2,0,T::Str,One,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 f("parameters",3,0,T::Str,Map,E,&[],"",""),
 ];
 #[rustfmt::skip]
@@ -4667,7 +4690,7 @@ static F555: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,M(554),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F556: &[Field] = &[
@@ -4681,21 +4704,216 @@ f("count",1,0,T::I32,One,P|E,&[],"",""),
 ];
 #[rustfmt::skip]
 static F558: &[Field] = &[
-f("apiVersion",0,0,T::Str,One,E,&[],"",""),
-f("kind",0,0,T::Str,One,E,&[],"",""),
-f("name",1,0,T::Str,One,R,&[],"",""),
-f("preferredVersion",3,0,M(572),One,E,&[],"",""),
-f("serverAddressByClientCIDRs",4,0,M(589),List,E|LA,&[],"",""),
-f("versions",2,0,M(572),List,R|LA,&[],"",""),
+f("desiredAPIVersion",2,0,T::Str,One,R,&[],"",""),
+f("objects",3,0,T::Raw,List,R|LA,&[],"",""),
+f("uid",1,0,T::Str,One,R,&[],"",""),
 ];
 #[rustfmt::skip]
 static F559: &[Field] = &[
-f("apiVersion",0,0,T::Str,One,E,&[],"",""),
-f("groups",1,0,M(558),List,R|LA,&[],"",""),
-f("kind",0,0,T::Str,One,E,&[],"",""),
+f("convertedObjects",2,0,T::Raw,List,R|LA,&[],"",""),
+f("result",3,0,M(614),One,R,&[],"",""),
+f("uid",1,0,T::Str,One,R,&[],"",""),
 ];
 #[rustfmt::skip]
 static F560: &[Field] = &[
+f("apiVersion",0,0,T::Str,One,E,&[],"",""),
+f("kind",0,0,T::Str,One,E,&[],"",""),
+f("request",1,0,M(558),One,P|E,&[],"",""),
+f("response",2,0,M(559),One,P|E,&[],"",""),
+];
+#[rustfmt::skip]
+static F561: &[Field] = &[
+f("description",4,0,T::Str,One,E,&[],"",""),
+f("format",3,0,T::Str,One,E,&[],"",""),
+f("jsonPath",6,0,T::Str,One,R,&[],"",""),
+f("name",1,0,T::Str,One,R,&[],"",""),
+f("priority",5,0,T::I32,One,E,&[],"",""),
+f("type",2,0,T::Str,One,R,&[],"",""),
+];
+#[rustfmt::skip]
+static F562: &[Field] = &[
+f("strategy",1,0,T::Str,One,R,&[],"",""),
+f("webhook",2,0,M(580),One,P|E,&[],"",""),
+];
+#[rustfmt::skip]
+static F563: &[Field] = &[
+f("apiVersion",0,0,T::Str,One,E,&[],"",""),
+f("kind",0,0,T::Str,One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
+f("spec",2,0,M(567),One,R,&[],"",""),
+f("status",3,0,M(568),One,E,&[],"",""),
+];
+#[rustfmt::skip]
+static F564: &[Field] = &[
+f("lastTransitionTime",3,0,T::Time,One,E,&[],"",""),
+f("message",5,0,T::Str,One,E,&[],"",""),
+f("observedGeneration",6,0,T::I64,One,E,&[],"",""),
+f("reason",4,0,T::Str,One,E,&[],"",""),
+f("status",2,0,T::Str,One,R,&[],"",""),
+f("type",1,0,T::Str,One,R,&[],"",""),
+];
+#[rustfmt::skip]
+static F565: &[Field] = &[
+f("apiVersion",0,0,T::Str,One,E,&[],"",""),
+f("items",2,0,M(563),List,R,&[],"",""),
+f("kind",0,0,T::Str,One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
+];
+#[rustfmt::skip]
+static F566: &[Field] = &[
+f("categories",6,0,T::Str,List,E|LA,&[],"",""),
+f("kind",4,0,T::Str,One,R,&[],"",""),
+f("listKind",5,0,T::Str,One,E,&[],"",""),
+f("plural",1,0,T::Str,One,R,&[],"",""),
+f("shortNames",3,0,T::Str,List,E|LA,&[],"",""),
+f("singular",2,0,T::Str,One,E,&[],"",""),
+];
+#[rustfmt::skip]
+static F567: &[Field] = &[
+f("conversion",9,0,M(562),One,P|E,&[],"",""),
+f("group",1,0,T::Str,One,R,&[],"",""),
+f("names",3,0,M(566),One,R,&[],"",""),
+f("preserveUnknownFields",10,0,T::Bool,One,E,&[],"",""),
+f("scope",4,0,T::Str,One,R,&[],"",""),
+f("versions",7,0,M(569),List,R|LA,&[],"",""),
+];
+#[rustfmt::skip]
+static F568: &[Field] = &[
+f("acceptedNames",2,0,M(566),One,0,&[],"",""),
+f("conditions",1,0,M(564),List,LM,&["type"],"",""),
+f("observedGeneration",4,0,T::I64,One,E,&[],"",""),
+f("storedVersions",3,0,T::Str,List,LA,&[],"",""),
+];
+#[rustfmt::skip]
+static F569: &[Field] = &[
+f("additionalPrinterColumns",6,0,M(561),List,E|LA,&[],"",""),
+f("deprecated",7,0,T::Bool,One,E,&[],"",""),
+f("deprecationWarning",8,0,T::Str,One,P|E,&[],"",""),
+f("name",1,0,T::Str,One,R,&[],"",""),
+f("schema",4,0,M(573),One,P|E,&[],"",""),
+f("selectableFields",9,0,M(576),List,E|LA,&[],"",""),
+f("served",2,0,T::Bool,One,R,&[],"",""),
+f("storage",3,0,T::Bool,One,R,&[],"",""),
+f("subresources",5,0,M(572),One,P|E,&[],"",""),
+];
+#[rustfmt::skip]
+static F570: &[Field] = &[
+f("labelSelectorPath",3,0,T::Str,One,P|E,&[],"",""),
+f("specReplicasPath",1,0,T::Str,One,R,&[],"",""),
+f("statusReplicasPath",2,0,T::Str,One,R,&[],"",""),
+];
+#[rustfmt::skip]
+static F571: &[Field] = &[
+];
+#[rustfmt::skip]
+static F572: &[Field] = &[
+f("scale",2,0,M(570),One,P|E,&[],"",""),
+f("status",1,0,M(571),One,P|E,&[],"",""),
+];
+#[rustfmt::skip]
+static F573: &[Field] = &[
+f("openAPIV3Schema",1,0,M(575),One,P|E,&[],"",""),
+];
+#[rustfmt::skip]
+static F574: &[Field] = &[
+f("description",1,0,T::Str,One,E,&[],"",""),
+f("url",2,0,T::Str,One,E,&[],"",""),
+];
+#[rustfmt::skip]
+static F575: &[Field] = &[
+f("$ref",3,0,T::Str,One,P|E,&[],"",""),
+f("$schema",2,0,T::Str,One,E,&[],"",""),
+f("additionalItems",33,0,O(575,Or::Bool),One,P|E,&[],"",""),
+f("additionalProperties",30,0,O(575,Or::Bool),One,P|E,&[],"",""),
+f("allOf",25,0,M(575),List,E|LA,&[],"",""),
+f("anyOf",27,0,M(575),List,E|LA,&[],"",""),
+f("default",8,0,T::Json,One,P|E,&[],"",""),
+f("definitions",34,0,M(575),Map,E,&[],"",""),
+f("dependencies",32,0,O(575,Or::Strings),Map,E,&[],"",""),
+f("description",4,0,T::Str,One,E,&[],"",""),
+f("enum",20,0,T::Json,List,E|LA,&[],"",""),
+f("example",36,0,T::Json,One,P|E,&[],"",""),
+f("exclusiveMaximum",10,0,T::Bool,One,E,&[],"",""),
+f("exclusiveMinimum",12,0,T::Bool,One,E,&[],"",""),
+f("externalDocs",35,0,M(574),One,P|E,&[],"",""),
+f("format",6,0,T::Str,One,E,&[],"",""),
+f("id",1,0,T::Str,One,E,&[],"",""),
+f("items",24,0,O(575,Or::Schemas),One,P|E,&[],"",""),
+f("maxItems",16,0,T::I64,One,P|E,&[],"",""),
+f("maxLength",13,0,T::I64,One,P|E,&[],"",""),
+f("maxProperties",21,0,T::I64,One,P|E,&[],"",""),
+f("maximum",9,0,T::F64,One,P|E,&[],"",""),
+f("minItems",17,0,T::I64,One,P|E,&[],"",""),
+f("minLength",14,0,T::I64,One,P|E,&[],"",""),
+f("minProperties",22,0,T::I64,One,P|E,&[],"",""),
+f("minimum",11,0,T::F64,One,P|E,&[],"",""),
+f("multipleOf",19,0,T::F64,One,P|E,&[],"",""),
+f("not",28,0,M(575),One,P|E,&[],"",""),
+f("nullable",37,0,T::Bool,One,E,&[],"",""),
+f("oneOf",26,0,M(575),List,E|LA,&[],"",""),
+f("pattern",15,0,T::Str,One,E,&[],"",""),
+f("patternProperties",31,0,M(575),Map,E,&[],"",""),
+f("properties",29,0,M(575),Map,E,&[],"",""),
+f("required",23,0,T::Str,List,E|LA,&[],"",""),
+f("title",7,0,T::Str,One,E,&[],"",""),
+f("type",5,0,T::Str,One,E,&[],"",""),
+f("uniqueItems",18,0,T::Bool,One,E,&[],"",""),
+f("x-kubernetes-embedded-resource",39,0,T::Bool,One,E,&[],"",""),
+f("x-kubernetes-int-or-string",40,0,T::Bool,One,E,&[],"",""),
+f("x-kubernetes-list-map-keys",41,0,T::Str,List,E|LA,&[],"",""),
+f("x-kubernetes-list-type",42,0,T::Str,One,P|E,&[],"",""),
+f("x-kubernetes-map-type",43,0,T::Str,One,P|E,&[],"",""),
+f("x-kubernetes-preserve-unknown-fields",38,0,T::Bool,One,P|E,&[],"",""),
+f("x-kubernetes-validations",44,0,M(578),List,E|LM|PM,&["rule"],"rule",""),
+];
+#[rustfmt::skip]
+static F576: &[Field] = &[
+f("jsonPath",1,0,T::Str,One,R,&[],"",""),
+];
+#[rustfmt::skip]
+static F577: &[Field] = &[
+f("name",2,0,T::Str,One,R,&[],"",""),
+f("namespace",1,0,T::Str,One,R,&[],"",""),
+f("path",3,0,T::Str,One,P|E,&[],"",""),
+f("port",4,0,T::I32,One,P|E,&[],"",""),
+];
+#[rustfmt::skip]
+static F578: &[Field] = &[
+f("fieldPath",5,0,T::Str,One,E,&[],"",""),
+f("message",2,0,T::Str,One,E,&[],"",""),
+f("messageExpression",3,0,T::Str,One,E,&[],"",""),
+f("optionalOldSelf",6,0,T::Bool,One,P|E,&[],"",""),
+f("reason",4,0,T::Str,One,P|E,&[],"",""),
+f("rule",1,0,T::Str,One,R,&[],"",""),
+];
+#[rustfmt::skip]
+static F579: &[Field] = &[
+f("caBundle",2,0,T::Bytes,One,E,&[],"",""),
+f("service",1,0,M(577),One,P|E,&[],"",""),
+f("url",3,0,T::Str,One,P|E,&[],"",""),
+];
+#[rustfmt::skip]
+static F580: &[Field] = &[
+f("clientConfig",2,0,M(579),One,P|E,&[],"",""),
+f("conversionReviewVersions",3,0,T::Str,List,R|LA,&[],"",""),
+];
+#[rustfmt::skip]
+static F581: &[Field] = &[
+f("apiVersion",0,0,T::Str,One,E,&[],"",""),
+f("kind",0,0,T::Str,One,E,&[],"",""),
+f("name",1,0,T::Str,One,R,&[],"",""),
+f("preferredVersion",3,0,M(595),One,E,&[],"",""),
+f("serverAddressByClientCIDRs",4,0,M(612),List,E|LA,&[],"",""),
+f("versions",2,0,M(595),List,R|LA,&[],"",""),
+];
+#[rustfmt::skip]
+static F582: &[Field] = &[
+f("apiVersion",0,0,T::Str,One,E,&[],"",""),
+f("groups",1,0,M(581),List,R|LA,&[],"",""),
+f("kind",0,0,T::Str,One,E,&[],"",""),
+];
+#[rustfmt::skip]
+static F583: &[Field] = &[
 f("categories",7,0,T::Str,List,E|LA,&[],"",""),
 f("group",8,0,T::Str,One,E,&[],"",""),
 f("kind",3,0,T::Str,One,R,&[],"",""),
@@ -4708,21 +4926,21 @@ f("verbs",4,0,T::Strs,One,R,&[],"",""),
 f("version",9,0,T::Str,One,E,&[],"",""),
 ];
 #[rustfmt::skip]
-static F561: &[Field] = &[
+static F584: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("groupVersion",1,0,T::Str,One,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("resources",2,0,M(560),List,R|LA,&[],"",""),
+f("resources",2,0,M(583),List,R|LA,&[],"",""),
 ];
 #[rustfmt::skip]
-static F562: &[Field] = &[
+static F585: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("serverAddressByClientCIDRs",2,0,M(589),List,R|LA,&[],"",""),
+f("serverAddressByClientCIDRs",2,0,M(612),List,R|LA,&[],"",""),
 f("versions",1,0,T::Str,List,R|LA,&[],"",""),
 ];
 #[rustfmt::skip]
-static F563: &[Field] = &[
+static F586: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("dryRun",1,0,T::Str,List,E|LA,&[],"",""),
 f("fieldManager",3,0,T::Str,One,R,&[],"",""),
@@ -4730,7 +4948,7 @@ f("force",2,0,T::Bool,One,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
 ];
 #[rustfmt::skip]
-static F564: &[Field] = &[
+static F587: &[Field] = &[
 f("lastTransitionTime",4,0,T::Time,One,R,&[],"",""),
 f("message",6,0,T::Str,One,R,&[],"",""),
 f("observedGeneration",3,0,T::I64,One,E,&[],"",""),
@@ -4739,7 +4957,7 @@ f("status",2,0,T::Str,One,R,&[],"",""),
 f("type",1,0,T::Str,One,R,&[],"",""),
 ];
 #[rustfmt::skip]
-static F565: &[Field] = &[
+static F588: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("dryRun",1,0,T::Str,List,E|LA,&[],"",""),
 f("fieldManager",3,0,T::Str,One,E,&[],"",""),
@@ -4747,88 +4965,88 @@ f("fieldValidation",4,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
 ];
 #[rustfmt::skip]
-static F566: &[Field] = &[
+static F589: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("dryRun",5,0,T::Str,List,E|LA,&[],"",""),
 f("gracePeriodSeconds",1,0,T::I64,One,P|E,&[],"",""),
 f("ignoreStoreReadErrorWithClusterBreakingPotential",6,0,T::Bool,One,P|E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
 f("orphanDependents",3,0,T::Bool,One,P|E,&[],"",""),
-f("preconditions",2,0,M(587),One,P|E,&[],"",""),
+f("preconditions",2,0,M(610),One,P|E,&[],"",""),
 f("propagationPolicy",4,0,T::Str,One,P|E,&[],"",""),
 ];
 #[rustfmt::skip]
-static F567: &[Field] = &[
+static F590: &[Field] = &[
 f("key",1,0,T::Str,One,R,&[],"",""),
 f("operator",2,0,T::Str,One,R,&[],"",""),
 f("values",3,0,T::Str,List,E|LA,&[],"",""),
 ];
 #[rustfmt::skip]
-static F568: &[Field] = &[
+static F591: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
 f("resourceVersion",1,0,T::Str,One,E,&[],"",""),
 ];
 #[rustfmt::skip]
-static F569: &[Field] = &[
+static F592: &[Field] = &[
 f("group",1,0,T::Str,One,R,&[],"",""),
 f("kind",2,0,T::Str,One,R,&[],"",""),
 ];
 #[rustfmt::skip]
-static F570: &[Field] = &[
+static F593: &[Field] = &[
 f("group",1,0,T::Str,One,R,&[],"",""),
 f("resource",2,0,T::Str,One,R,&[],"",""),
 ];
 #[rustfmt::skip]
-static F571: &[Field] = &[
+static F594: &[Field] = &[
 f("group",1,0,T::Str,One,R,&[],"",""),
 f("version",2,0,T::Str,One,R,&[],"",""),
 ];
 #[rustfmt::skip]
-static F572: &[Field] = &[
+static F595: &[Field] = &[
 f("groupVersion",1,0,T::Str,One,R,&[],"",""),
 f("version",2,0,T::Str,One,R,&[],"",""),
 ];
 #[rustfmt::skip]
-static F573: &[Field] = &[
+static F596: &[Field] = &[
 f("group",1,0,T::Str,One,R,&[],"",""),
 f("kind",3,0,T::Str,One,R,&[],"",""),
 f("version",2,0,T::Str,One,R,&[],"",""),
 ];
 #[rustfmt::skip]
-static F574: &[Field] = &[
+static F597: &[Field] = &[
 f("group",1,0,T::Str,One,R,&[],"",""),
 f("resource",3,0,T::Str,One,R,&[],"",""),
 f("version",2,0,T::Str,One,R,&[],"",""),
 ];
 #[rustfmt::skip]
-static F575: &[Field] = &[
-f("matchExpressions",2,0,M(576),List,E|LA,&[],"",""),
+static F598: &[Field] = &[
+f("matchExpressions",2,0,M(599),List,E|LA,&[],"",""),
 f("matchLabels",1,0,T::Str,Map,E,&[],"",""),
 ];
 #[rustfmt::skip]
-static F576: &[Field] = &[
+static F599: &[Field] = &[
 f("key",1,0,T::Str,One,R,&[],"",""),
 f("operator",2,0,T::Str,One,R,&[],"",""),
 f("values",3,0,T::Str,List,E|LA,&[],"",""),
 ];
 #[rustfmt::skip]
-static F577: &[Field] = &[
+static F600: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("items",2,0,T::Raw,List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
-static F578: &[Field] = &[
+static F601: &[Field] = &[
 f("continue",3,0,T::Str,One,E,&[],"",""),
 f("remainingItemCount",4,0,T::I64,One,P|E,&[],"",""),
 f("resourceVersion",2,0,T::Str,One,E,&[],"",""),
 f("selfLink",1,0,T::Str,One,E,&[],"",""),
-f("shardInfo",5,0,M(590),One,P|E,&[],"",""),
+f("shardInfo",5,0,M(613),One,P|E,&[],"",""),
 ];
 #[rustfmt::skip]
-static F579: &[Field] = &[
+static F602: &[Field] = &[
 f("allowWatchBookmarks",9,0,T::Bool,One,E,&[],"",""),
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("continue",8,0,T::Str,One,E,&[],"",""),
@@ -4844,7 +5062,7 @@ f("timeoutSeconds",5,0,T::I64,One,P|E,&[],"",""),
 f("watch",3,0,T::Bool,One,E,&[],"",""),
 ];
 #[rustfmt::skip]
-static F580: &[Field] = &[
+static F603: &[Field] = &[
 f("apiVersion",3,0,T::Str,One,E,&[],"",""),
 f("fieldsType",6,0,T::Str,One,E,&[],"",""),
 f("fieldsV1",7,0,T::Fields,One,P|E,&[],"",""),
@@ -4854,7 +5072,7 @@ f("subresource",8,0,T::Str,One,E,&[],"",""),
 f("time",4,0,T::Time,One,P|E,&[],"",""),
 ];
 #[rustfmt::skip]
-static F581: &[Field] = &[
+static F604: &[Field] = &[
 f("annotations",12,0,T::Str,Map,E,&[],"",""),
 f("creationTimestamp",8,0,T::Time,One,E|Z,&[],"",""),
 f("deletionGracePeriodSeconds",10,0,T::I64,One,P|E,&[],"",""),
@@ -4863,16 +5081,16 @@ f("finalizers",14,0,T::Str,List,E|LS|PM,&[],"",""),
 f("generateName",2,0,T::Str,One,E,&[],"",""),
 f("generation",7,0,T::I64,One,E,&[],"",""),
 f("labels",11,0,T::Str,Map,E,&[],"",""),
-f("managedFields",17,0,M(580),List,E|LA,&[],"",""),
+f("managedFields",17,0,M(603),List,E|LA,&[],"",""),
 f("name",1,0,T::Str,One,E,&[],"",""),
 f("namespace",3,0,T::Str,One,E,&[],"",""),
-f("ownerReferences",13,0,M(582),List,E|LM|PM,&["uid"],"uid",""),
+f("ownerReferences",13,0,M(605),List,E|LM|PM,&["uid"],"uid",""),
 f("resourceVersion",6,0,T::Str,One,E,&[],"",""),
 f("selfLink",4,0,T::Str,One,E,&[],"",""),
 f("uid",5,0,T::Str,One,E,&[],"",""),
 ];
 #[rustfmt::skip]
-static F582: &[Field] = &[
+static F605: &[Field] = &[
 f("apiVersion",5,0,T::Str,One,R,&[],"",""),
 f("blockOwnerDeletion",7,0,T::Bool,One,P|E,&[],"",""),
 f("controller",6,0,T::Bool,One,P|E,&[],"",""),
@@ -4881,23 +5099,23 @@ f("name",3,0,T::Str,One,R,&[],"",""),
 f("uid",4,0,T::Str,One,R,&[],"",""),
 ];
 #[rustfmt::skip]
-static F583: &[Field] = &[
+static F606: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(581),One,E,&[],"",""),
+f("metadata",1,0,M(604),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
-static F584: &[Field] = &[
+static F607: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
-f("items",2,0,M(583),List,R,&[],"",""),
+f("items",2,0,M(606),List,R,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 ];
 #[rustfmt::skip]
-static F585: &[Field] = &[
+static F608: &[Field] = &[
 ];
 #[rustfmt::skip]
-static F586: &[Field] = &[
+static F609: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("dryRun",1,0,T::Str,List,E|LA,&[],"",""),
 f("fieldManager",3,0,T::Str,One,E,&[],"",""),
@@ -4906,43 +5124,43 @@ f("force",2,0,T::Bool,One,P|E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
 ];
 #[rustfmt::skip]
-static F587: &[Field] = &[
+static F610: &[Field] = &[
 f("resourceVersion",2,0,T::Str,One,P|E,&[],"",""),
 f("uid",1,0,T::Str,One,P|E,&[],"",""),
 ];
 #[rustfmt::skip]
-static F588: &[Field] = &[
+static F611: &[Field] = &[
 f("paths",1,0,T::Str,List,R|LA,&[],"",""),
 ];
 #[rustfmt::skip]
-static F589: &[Field] = &[
+static F612: &[Field] = &[
 f("clientCIDR",1,0,T::Str,One,R,&[],"",""),
 f("serverAddress",2,0,T::Str,One,R,&[],"",""),
 ];
 #[rustfmt::skip]
-static F590: &[Field] = &[
+static F613: &[Field] = &[
 f("selector",1,0,T::Str,One,R,&[],"",""),
 ];
 #[rustfmt::skip]
-static F591: &[Field] = &[
+static F614: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("code",6,0,T::I32,One,E,&[],"",""),
-f("details",5,0,M(593),One,P|E,&[],"",""),
+f("details",5,0,M(616),One,P|E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
 f("message",3,0,T::Str,One,E,&[],"",""),
-f("metadata",1,0,M(578),One,E,&[],"",""),
+f("metadata",1,0,M(601),One,E,&[],"",""),
 f("reason",4,0,T::Str,One,E,&[],"",""),
 f("status",2,0,T::Str,One,E,&[],"",""),
 ];
 #[rustfmt::skip]
-static F592: &[Field] = &[
+static F615: &[Field] = &[
 f("field",3,0,T::Str,One,E,&[],"",""),
 f("message",2,0,T::Str,One,E,&[],"",""),
 f("reason",1,0,T::Str,One,E,&[],"",""),
 ];
 #[rustfmt::skip]
-static F593: &[Field] = &[
-f("causes",4,0,M(592),List,E|LA,&[],"",""),
+static F616: &[Field] = &[
+f("causes",4,0,M(615),List,E|LA,&[],"",""),
 f("group",2,0,T::Str,One,E,&[],"",""),
 f("kind",3,0,T::Str,One,E,&[],"",""),
 f("name",1,0,T::Str,One,E,&[],"",""),
@@ -4950,15 +5168,15 @@ f("retryAfterSeconds",5,0,T::I32,One,E,&[],"",""),
 f("uid",6,0,T::Str,One,E,&[],"",""),
 ];
 #[rustfmt::skip]
-static F594: &[Field] = &[
+static F617: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
-f("columnDefinitions",0,0,M(595),List,R|LA,&[],"",""),
+f("columnDefinitions",0,0,M(618),List,R|LA,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
-f("metadata",0,0,M(578),One,E,&[],"",""),
-f("rows",0,0,M(597),List,R|LA,&[],"",""),
+f("metadata",0,0,M(601),One,E,&[],"",""),
+f("rows",0,0,M(620),List,R|LA,&[],"",""),
 ];
 #[rustfmt::skip]
-static F595: &[Field] = &[
+static F618: &[Field] = &[
 f("description",0,0,T::Str,One,R,&[],"",""),
 f("format",0,0,T::Str,One,R,&[],"",""),
 f("name",0,0,T::Str,One,R,&[],"",""),
@@ -4966,31 +5184,31 @@ f("priority",0,0,T::I32,One,R,&[],"",""),
 f("type",0,0,T::Str,One,R,&[],"",""),
 ];
 #[rustfmt::skip]
-static F596: &[Field] = &[
+static F619: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("includeObject",1,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
 ];
 #[rustfmt::skip]
-static F597: &[Field] = &[
+static F620: &[Field] = &[
 f("cells",0,0,T::Json,List,R|LA,&[],"",""),
-f("conditions",0,0,M(598),List,E|LA,&[],"",""),
+f("conditions",0,0,M(621),List,E|LA,&[],"",""),
 f("object",0,0,T::Raw,One,E,&[],"",""),
 ];
 #[rustfmt::skip]
-static F598: &[Field] = &[
+static F621: &[Field] = &[
 f("message",0,0,T::Str,One,E,&[],"",""),
 f("reason",0,0,T::Str,One,E,&[],"",""),
 f("status",0,0,T::Str,One,R,&[],"",""),
 f("type",0,0,T::Str,One,R,&[],"",""),
 ];
 #[rustfmt::skip]
-static F599: &[Field] = &[
+static F622: &[Field] = &[
 f("nanos",2,0,T::I32,One,R,&[],"",""),
 f("seconds",1,0,T::I64,One,R,&[],"",""),
 ];
 #[rustfmt::skip]
-static F600: &[Field] = &[
+static F623: &[Field] = &[
 f("apiVersion",0,0,T::Str,One,E,&[],"",""),
 f("dryRun",1,0,T::Str,List,E|LA,&[],"",""),
 f("fieldManager",2,0,T::Str,One,E,&[],"",""),
@@ -4998,7 +5216,7 @@ f("fieldValidation",3,0,T::Str,One,E,&[],"",""),
 f("kind",0,0,T::Str,One,E,&[],"",""),
 ];
 #[rustfmt::skip]
-static F601: &[Field] = &[
+static F624: &[Field] = &[
 f("object",2,0,T::Raw,One,R,&[],"",""),
 f("type",1,0,T::Str,One,R,&[],"",""),
 ];
@@ -5145,22 +5363,25 @@ pub(crate) const STORAGE_V1_VOLUMEATTACHMENT: u16 = 549;
 pub(crate) const STORAGE_V1_VOLUMEATTACHMENTLIST: u16 = 550;
 pub(crate) const STORAGE_V1_VOLUMEATTRIBUTESCLASS: u16 = 554;
 pub(crate) const STORAGE_V1_VOLUMEATTRIBUTESCLASSLIST: u16 = 555;
-pub(crate) const META_V1_APIGROUP: u16 = 558;
-pub(crate) const META_V1_APIGROUPLIST: u16 = 559;
-pub(crate) const META_V1_APIRESOURCELIST: u16 = 561;
-pub(crate) const META_V1_APIVERSIONS: u16 = 562;
-pub(crate) const META_V1_APPLYOPTIONS: u16 = 563;
-pub(crate) const META_V1_CREATEOPTIONS: u16 = 565;
-pub(crate) const META_V1_DELETEOPTIONS: u16 = 566;
-pub(crate) const META_V1_GETOPTIONS: u16 = 568;
-pub(crate) const META_V1_LIST: u16 = 577;
-pub(crate) const META_V1_LISTOPTIONS: u16 = 579;
-pub(crate) const META_V1_OBJECTMETA: u16 = 581;
-pub(crate) const META_V1_PARTIALOBJECTMETADATA: u16 = 583;
-pub(crate) const META_V1_PARTIALOBJECTMETADATALIST: u16 = 584;
-pub(crate) const META_V1_PATCHOPTIONS: u16 = 586;
-pub(crate) const META_V1_STATUS: u16 = 591;
-pub(crate) const META_V1_TABLE: u16 = 594;
-pub(crate) const META_V1_TABLEOPTIONS: u16 = 596;
-pub(crate) const META_V1_UPDATEOPTIONS: u16 = 600;
+pub(crate) const APIEXTENSIONS_V1_CONVERSIONREVIEW: u16 = 560;
+pub(crate) const APIEXTENSIONS_V1_CUSTOMRESOURCEDEFINITION: u16 = 563;
+pub(crate) const APIEXTENSIONS_V1_CUSTOMRESOURCEDEFINITIONLIST: u16 = 565;
+pub(crate) const META_V1_APIGROUP: u16 = 581;
+pub(crate) const META_V1_APIGROUPLIST: u16 = 582;
+pub(crate) const META_V1_APIRESOURCELIST: u16 = 584;
+pub(crate) const META_V1_APIVERSIONS: u16 = 585;
+pub(crate) const META_V1_APPLYOPTIONS: u16 = 586;
+pub(crate) const META_V1_CREATEOPTIONS: u16 = 588;
+pub(crate) const META_V1_DELETEOPTIONS: u16 = 589;
+pub(crate) const META_V1_GETOPTIONS: u16 = 591;
+pub(crate) const META_V1_LIST: u16 = 600;
+pub(crate) const META_V1_LISTOPTIONS: u16 = 602;
+pub(crate) const META_V1_OBJECTMETA: u16 = 604;
+pub(crate) const META_V1_PARTIALOBJECTMETADATA: u16 = 606;
+pub(crate) const META_V1_PARTIALOBJECTMETADATALIST: u16 = 607;
+pub(crate) const META_V1_PATCHOPTIONS: u16 = 609;
+pub(crate) const META_V1_STATUS: u16 = 614;
+pub(crate) const META_V1_TABLE: u16 = 617;
+pub(crate) const META_V1_TABLEOPTIONS: u16 = 619;
+pub(crate) const META_V1_UPDATEOPTIONS: u16 = 623;
 }

@@ -35,6 +35,14 @@ impl Complaints {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(super) fn sort_from(&mut self, start: usize) {
+        self.list[start..].sort();
+    }
+
     pub(super) fn into_list(self) -> Vec<String> {
         self.list
     }
@@ -44,11 +52,20 @@ impl Complaints {
 ///
 /// As upstream's decoder does, nothing is said about what is inside a field that nobody knows.
 pub fn complaints(schema: &Message, bytes: &[u8]) -> Vec<String> {
+    all(Place::Message(schema), bytes)
+}
+
+/// Complaints about what is in a body twice, whatever its shape.
+pub fn duplicates(bytes: &[u8]) -> Vec<String> {
+    all(Place::Anything, bytes)
+}
+
+fn all(place: Place<'_>, bytes: &[u8]) -> Vec<String> {
     let mut out = Complaints::default();
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let root = Path::root("");
     // Ignored: whoever decoded the body has told about mistakes in it.
-    Seed { place: Place::Message(schema), path: &root, out: &mut out }.deserialize(&mut reader).ok();
+    Seed { place, path: &root, out: &mut out }.deserialize(&mut reader).ok();
     out.into_list()
 }
 
@@ -58,6 +75,8 @@ enum Place<'s> {
     Message(&'s Message),
     List(&'s Field),
     Map(&'s Field),
+    /// Anything, in which only what is there twice counts.
+    Anything,
     /// Anything, nothing of which is looked at.
     Opaque,
 }
@@ -73,7 +92,7 @@ impl<'s> Place<'s> {
 
     fn element(field: &'s Field) -> Place<'s> {
         match &field.ty {
-            Type::Nested(inner) => Place::of(inner),
+            Type::SchemaOr(index, _) => Place::Message(Message::at(*index)),
             _ => field.message().map_or(Place::Opaque, Place::Message),
         }
     }
@@ -128,7 +147,11 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
-        let place = if let Place::List(field) = self.place { Place::element(field) } else { Place::Opaque };
+        let place = match self.place {
+            Place::List(field) => Place::element(field),
+            Place::Anything => Place::Anything,
+            _ => Place::Opaque,
+        };
         for at in 0.. {
             let path = self.path.index(at);
             if access.next_element_seed(Seed { place, path: &path, out: self.out })?.is_none() {
@@ -143,11 +166,9 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
         while let Some(key) = access.next_key::<String>()? {
             let path = self.path.child(&key);
             let place = match self.place {
-                Place::Message(schema) => {
-                    let kept = schema.preserves_unknown.then_some(Place::Opaque);
-                    schema.field(&key).map(Place::of).or(kept)
-                }
+                Place::Message(schema) => schema.field(&key).map(Place::of),
                 Place::Map(field) => Some(Place::element(field)),
+                Place::Anything => Some(Place::Anything),
                 Place::List(_) | Place::Opaque => Some(Place::Opaque),
             };
             if place.is_none() {

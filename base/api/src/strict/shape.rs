@@ -7,20 +7,44 @@ use serde_json::{Map, Value};
 use super::{Complaints, TypeError};
 use crate::path::Path;
 use crate::quantity::{Quantity, QuantityError};
-use crate::schema::{Cardinality, Field, Message, Type};
+use crate::schema::{Cardinality, Field, Message, Or, Type};
 use crate::time;
 
-pub(super) struct Walk {
-    pub(super) unknown: Complaints,
+/// A walk that brings a value into shape, with what it has complained about.
+#[derive(Default)]
+pub(crate) struct Shaping {
+    unknown: Complaints,
 }
 
 type Checked = Result<(), TypeError>;
 
-impl Walk {
+impl Shaping {
+    /// Complains about a field that nobody knows.
+    pub(crate) fn unknown(&mut self, path: &Path<'_>) {
+        self.unknown.add("unknown field", path);
+    }
+
+    /// How many complaints there are.
+    pub(crate) fn told(&self) -> usize {
+        self.unknown.len()
+    }
+
+    /// Sorts the complaints from one on.
+    pub(crate) fn sort_from(&mut self, start: usize) {
+        self.unknown.sort_from(start);
+    }
+
+    pub(crate) fn into_list(self) -> Vec<String> {
+        self.unknown.into_list()
+    }
+
     pub(super) fn root(&mut self, schema: &Message, value: &mut Value) -> Checked {
         let path = Path::root("");
         match value {
-            Value::Object(map) => self.message(schema, map, &path),
+            Value::Object(map) => match &schema.structural {
+                Some(node) => node.conform(map, self),
+                None => self.message(schema, map, &path),
+            },
             Value::Null => {
                 *value = Value::Object(Map::new());
                 self.root(schema, value)
@@ -33,10 +57,13 @@ impl Walk {
         }
     }
 
-    fn message(&mut self, schema: &Message, map: &mut Map<String, Value>, path: &Path<'_>) -> Checked {
-        if schema.is_structural() {
-            return self.structural(schema, map, path);
-        }
+    /// Brings a struct into shape.
+    pub(crate) fn message(
+        &mut self,
+        schema: &Message,
+        map: &mut Map<String, Value>,
+        path: &Path<'_>,
+    ) -> Checked {
         let mut gone: Vec<String> = Vec::new();
         for (name, value) in map.iter_mut() {
             let child = path.child(name);
@@ -61,7 +88,7 @@ impl Walk {
         }
         for field in schema.fields.iter() {
             if let Some(zero) = always_written(field)
-                && !map.contains_key(&*field.name)
+                && !map.contains_key(field.name)
             {
                 let mut value = zero;
                 if let (Some(inner), Value::Object(empty)) = (field.message(), &mut value) {
@@ -73,47 +100,20 @@ impl Walk {
         Ok(())
     }
 
-    /// An object of a structural schema: what it does not name goes, and what has the wrong type is left to validation.
-    fn structural(&mut self, schema: &Message, map: &mut Map<String, Value>, path: &Path<'_>) -> Checked {
-        let mut gone: Vec<String> = Vec::new();
-        for (name, value) in map.iter_mut() {
-            let child = path.child(name);
-            match schema.field(name) {
-                Some(field) => self.parts(field, value, &child)?,
-                None if schema.preserves_unknown => {}
-                None => {
-                    self.unknown.add("unknown field", &child);
-                    gone.push(name.clone());
-                }
+    /// A schema, or what may stand in its place.
+    fn schema_or(&mut self, schema: &Message, or: Or, value: &mut Value, path: &Path<'_>) -> Checked {
+        match (or, value) {
+            (_, Value::Object(map)) => self.message(schema, map, path),
+            (Or::Bool, Value::Bool(_)) => Ok(()),
+            (Or::Strings, Value::Array(list)) if list.iter().all(Value::is_string) => Ok(()),
+            (Or::Schemas, Value::Array(list)) => {
+                list.iter_mut().enumerate().try_for_each(|(at, item)| match item {
+                    Value::Object(map) => self.message(schema, map, &path.index(at)),
+                    other => Err(unfit_schema(schema, other)),
+                })
             }
-        }
-        for name in &gone {
-            map.remove(name);
-        }
-        Ok(())
-    }
-
-    /// The value of a structural schema's field, or each of its elements.
-    fn parts(&mut self, field: &Field, value: &mut Value, path: &Path<'_>) -> Checked {
-        match (field.cardinality, value) {
-            (Cardinality::One, value) => self.part(field, value, path),
-            (Cardinality::List, Value::Array(items)) => {
-                let mut items = items.iter_mut().enumerate();
-                items.try_for_each(|(at, item)| self.part(field, item, &path.index(at)))
-            }
-            (Cardinality::Map, Value::Object(entries)) => {
-                entries.iter_mut().try_for_each(|(key, entry)| self.part(field, entry, &path.child(key)))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn part(&mut self, field: &Field, value: &mut Value, path: &Path<'_>) -> Checked {
-        match (&field.ty, value) {
-            (Type::Nested(inner), value) => self.parts(inner, value, path),
-            (Type::Object(schema), Value::Object(map)) => self.message(schema, map, path),
-            (Type::Message(index), Value::Object(map)) => self.message(Message::at(*index), map, path),
-            _ => Ok(()),
+            (Or::Bool, _) => Err(TypeError("boolean or JSON schema expected".to_owned())),
+            (_, other) => Err(unfit_schema(schema, other)),
         }
     }
 
@@ -158,6 +158,9 @@ impl Walk {
                 other => Err(mismatch(owner, other, path, &go_message(schema))),
             };
         }
+        if let Type::SchemaOr(index, or) = field.ty {
+            return self.schema_or(Message::at(index), or, value, path);
+        }
         if scalar(&field.ty, value)? {
             Ok(())
         } else {
@@ -198,8 +201,8 @@ fn scalar(ty: &Type, value: &mut Value) -> Result<bool, TypeError> {
         Type::Fields | Type::Raw => value.is_object() || value.is_array(),
         Type::Json => true,
         Type::Strs => value.as_array().is_some_and(|items| items.iter().all(Value::is_string)),
-        Type::Message(_) | Type::Object(_) => value.is_object(),
-        Type::Nested(_) => value.is_object() || value.is_array(),
+        Type::Message(_) => value.is_object(),
+        Type::SchemaOr(..) => true,
     })
 }
 
@@ -266,7 +269,7 @@ fn null_element(ty: &Type) -> Value {
         Type::I32 | Type::I64 | Type::F64 | Type::IntOrString => Value::from(0),
         Type::Quantity => Value::String("0".to_owned()),
         Type::Strs => Value::Array(Vec::new()),
-        Type::Message(_) | Type::Object(_) | Type::Raw | Type::Fields => Value::Object(Map::new()),
+        Type::Message(_) | Type::Raw | Type::Fields => Value::Object(Map::new()),
         _ => Value::Null,
     }
 }
@@ -323,7 +326,7 @@ fn always_written(field: &Field) -> Option<Value> {
     }
     let omits = field.omits_empty();
     match &field.ty {
-        Type::Message(_) | Type::Object(_) => Some(Value::Object(Map::new())),
+        Type::Message(_) => Some(Value::Object(Map::new())),
         Type::Quantity => Some(Value::String("0".to_owned())),
         Type::IntOrString => Some(Value::from(0)),
         Type::Duration => Some(Value::String("0s".to_owned())),
@@ -332,8 +335,16 @@ fn always_written(field: &Field) -> Option<Value> {
         Type::Str => Some(Value::String(String::new())),
         Type::Bool => Some(Value::Bool(false)),
         Type::I32 | Type::I64 | Type::F64 => Some(Value::from(0)),
-        Type::Bytes | Type::Json | Type::Strs | Type::Nested(_) => Some(Value::Null),
+        Type::Bytes | Type::Json | Type::Strs | Type::SchemaOr(..) => Some(Value::Null),
     }
+}
+
+fn unfit_schema(schema: &Message, value: &Value) -> TypeError {
+    TypeError(format!(
+        "json: cannot unmarshal {} into Go value of type {}",
+        json_type(value),
+        go_message(schema)
+    ))
 }
 
 fn mismatch(owner: &Message, value: &Value, path: &Path<'_>, expected: &str) -> TypeError {
@@ -379,7 +390,7 @@ fn go_scalar(ty: &Type) -> &'static str {
         Type::Fields => "v1.FieldsV1",
         Type::Raw | Type::Json => "runtime.RawExtension",
         Type::Strs => "[]string",
-        Type::Message(_) | Type::Object(_) | Type::Nested(_) => "struct",
+        Type::Message(_) | Type::SchemaOr(..) => "struct",
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::error::{Errors, Printed, list, text};
+use super::error::{Errors, Shown, list, text};
 use super::{condition, meta};
 use crate::path::Path;
 use crate::syntax;
@@ -12,7 +12,7 @@ pub(crate) fn budget(object: &Value, lenient: bool, errors: &mut Errors) {
     let path = Path::root("spec");
     let spec = &object["spec"];
     if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
-        errors.invalid(&path, Printed(shown(spec)), "minAvailable and maxUnavailable cannot be both set");
+        errors.invalid(&path, Shown(shown(spec)), "minAvailable and maxUnavailable cannot be both set");
     }
     for field in ["minAvailable", "maxUnavailable"] {
         amount(&spec[field], &path.child(field), errors);

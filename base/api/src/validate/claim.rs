@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::error::{Errors, Printed, list, text};
+use super::error::{Errors, Shown, list, text};
 use super::{meta, volume};
 use crate::path::Path;
 use crate::quantity::Quantity;
@@ -106,7 +106,7 @@ fn sources(spec: &Value, path: &Path<'_>, any_group: bool, errors: &mut Errors) 
         return;
     }
     // Upstream gives the path as the value, and that prints as nothing.
-    let shown = || Printed("{}".to_owned());
+    let shown = || Shown("{}".to_owned());
     if !text(&reference["namespace"]).is_empty() {
         errors.invalid(path, shown(), "may not be specified when dataSourceRef.namespace is specified");
     } else if ["apiGroup", "kind", "name"].iter().any(|key| source[*key] != reference[*key]) {

@@ -70,6 +70,18 @@ pub struct FieldError {
     pub message: String,
 }
 
+impl FieldError {
+    /// A complaint in upstream's words.
+    pub(crate) fn new(reason: Cause, field: String, value: Option<String>, detail: &str) -> FieldError {
+        let mut message = reason.words().to_owned();
+        for part in value.as_deref().into_iter().chain((!detail.is_empty()).then_some(detail)) {
+            message.push_str(": ");
+            message.push_str(part);
+        }
+        FieldError { reason, field: if field.is_empty() { "<nil>".to_owned() } else { field }, message }
+    }
+}
+
 /// The errors as one line, the way the Status message has them after `Pod "x" is invalid: `.
 pub fn summary(errors: &[FieldError]) -> String {
     let mut seen = HashSet::new();
@@ -82,7 +94,7 @@ pub fn summary(errors: &[FieldError]) -> String {
 }
 
 /// An offending value, printed as Go's field errors print it.
-pub(super) trait Bad {
+pub(crate) trait Bad {
     fn show(&self) -> String;
 }
 
@@ -113,17 +125,17 @@ impl Bad for &Value {
     }
 }
 
-/// A value that is printed already, in the way of an internal type of upstream's.
-pub(super) struct Printed(pub(super) String);
+/// A value that is printed already.
+pub(crate) struct Shown(pub(crate) String);
 
-impl Bad for Printed {
+impl Bad for Shown {
     fn show(&self) -> String {
         self.0.clone()
     }
 }
 
 /// A struct printed with the names and order of upstream's internal type.
-pub(super) struct Internal<'a>(pub(super) &'a Value, pub(super) &'static [(&'static str, &'static str)]);
+pub(crate) struct Internal<'a>(pub(crate) &'a Value, pub(crate) &'static [(&'static str, &'static str)]);
 
 impl Bad for Internal<'_> {
     fn show(&self) -> String {
@@ -188,20 +200,20 @@ pub struct Errors(Vec<FieldError>, usize);
 
 impl Errors {
     /// Whether there is nothing to complain about.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn done(self) -> Vec<FieldError> {
+    pub(crate) fn done(self) -> Vec<FieldError> {
         self.0
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Whether nothing more is collected.
-    pub(super) fn are_full(&self) -> bool {
+    pub(crate) fn are_full(&self) -> bool {
         self.1 > MOST_BYTES
     }
 
@@ -209,51 +221,49 @@ impl Errors {
         if self.are_full() {
             return;
         }
-        let mut message = reason.words().to_owned();
-        for part in value.as_deref().into_iter().chain((!detail.is_empty()).then_some(detail)) {
-            message.push_str(": ");
-            message.push_str(part);
-        }
-        let field = path.to_string();
-        self.1 += field.len() + message.len();
-        self.0.push(FieldError {
-            reason,
-            field: if field.is_empty() { "<nil>".to_owned() } else { field },
-            message,
-        });
+        self.add(FieldError::new(reason, path.to_string(), value, detail));
     }
 
-    pub(super) fn invalid(&mut self, path: &Path<'_>, value: impl Bad, detail: &str) {
+    /// Takes over a complaint.
+    pub(crate) fn add(&mut self, error: FieldError) {
+        if self.are_full() {
+            return;
+        }
+        self.1 += error.field.len() + error.message.len();
+        self.0.push(error);
+    }
+
+    pub(crate) fn invalid(&mut self, path: &Path<'_>, value: impl Bad, detail: &str) {
         self.push(Cause::Invalid, path, Some(value.show()), detail);
     }
 
-    pub(super) fn all_invalid(&mut self, path: &Path<'_>, value: &str, details: Vec<String>) {
+    pub(crate) fn all_invalid(&mut self, path: &Path<'_>, value: &str, details: Vec<String>) {
         for detail in details {
             self.invalid(path, value, &detail);
         }
     }
 
-    pub(super) fn required(&mut self, path: &Path<'_>, detail: &str) {
+    pub(crate) fn required(&mut self, path: &Path<'_>, detail: &str) {
         self.push(Cause::Required, path, None, detail);
     }
 
-    pub(super) fn forbidden(&mut self, path: &Path<'_>, detail: &str) {
+    pub(crate) fn forbidden(&mut self, path: &Path<'_>, detail: &str) {
         self.push(Cause::Forbidden, path, None, detail);
     }
 
-    pub(super) fn duplicate(&mut self, path: &Path<'_>, value: impl Bad) {
+    pub(crate) fn duplicate(&mut self, path: &Path<'_>, value: impl Bad) {
         self.push(Cause::Duplicate, path, Some(value.show()), "");
     }
 
-    pub(super) fn not_found(&mut self, path: &Path<'_>, value: impl Bad) {
+    pub(crate) fn not_found(&mut self, path: &Path<'_>, value: impl Bad) {
         self.not_found_because(path, value, "");
     }
 
-    pub(super) fn not_found_because(&mut self, path: &Path<'_>, value: impl Bad, detail: &str) {
+    pub(crate) fn not_found_because(&mut self, path: &Path<'_>, value: impl Bad, detail: &str) {
         self.push(Cause::NotFound, path, Some(value.show()), detail);
     }
 
-    pub(super) fn not_supported(&mut self, path: &Path<'_>, value: impl Bad, supported: &[&str]) {
+    pub(crate) fn not_supported(&mut self, path: &Path<'_>, value: impl Bad, supported: &[&str]) {
         let listed: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
         self.push(
             Cause::NotSupported,
@@ -263,15 +273,15 @@ impl Errors {
         );
     }
 
-    pub(super) fn too_long(&mut self, path: &Path<'_>, most: usize) {
+    pub(crate) fn too_long(&mut self, path: &Path<'_>, most: usize) {
         self.push(Cause::TooLong, path, None, &format!("may not be more than {most} bytes"));
     }
 
-    pub(super) fn too_many(&mut self, path: &Path<'_>, given: usize, most: usize) {
+    pub(crate) fn too_many(&mut self, path: &Path<'_>, given: usize, most: usize) {
         self.push(Cause::TooMany, path, Some(given.to_string()), &format!("must have at most {most} items"));
     }
 
-    pub(super) fn immutable(&mut self, path: &Path<'_>, new: &Value, old: &Value) {
+    pub(crate) fn immutable(&mut self, path: &Path<'_>, new: &Value, old: &Value) {
         if new != old {
             self.invalid(path, new, "field is immutable");
         }
@@ -284,14 +294,14 @@ impl Errors {
         }
     }
 
-    pub(super) fn nonnegative(&mut self, path: &Path<'_>, value: &Value) {
+    pub(crate) fn nonnegative(&mut self, path: &Path<'_>, value: &Value) {
         if let Some(number) = value.as_i64().filter(|n| *n < 0) {
             self.invalid(path, number, "must be greater than or equal to 0");
         }
     }
 
     /// One of an enumeration; empty is `Required`.
-    pub(super) fn one_of(&mut self, path: &Path<'_>, value: &Value, supported: &[&str]) {
+    pub(crate) fn one_of(&mut self, path: &Path<'_>, value: &Value, supported: &[&str]) {
         match value.as_str().unwrap_or_default() {
             "" => self.required(path, ""),
             given if supported.contains(&given) => {}
@@ -300,12 +310,24 @@ impl Errors {
     }
 }
 
+/// A floating point number as Go prints it.
+pub(crate) fn go_float(number: f64) -> String {
+    let plain = format!("{number:e}");
+    let (digits, exponent) = plain.split_once('e').unwrap_or((&plain, "0"));
+    match exponent.parse::<i32>().unwrap_or_default() {
+        exponent if !(-4..6).contains(&exponent) => {
+            format!("{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
+        }
+        _ => number.to_string(),
+    }
+}
+
 /// Text of a value, empty when it is none.
-pub(super) fn text(value: &Value) -> &str {
+pub(crate) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
 /// Elements of a value, none when it is no list.
-pub(super) fn list(value: &Value) -> &[Value] {
+pub(crate) fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }

@@ -27,7 +27,9 @@ pub fn generate_name(kind: &Kind, prefix: &str) -> Vec<String> {
 /// What most kinds look at in the metadata of a new object.
 pub(super) fn create(kind: &Kind, object: &Value, errors: &mut Errors) {
     create_any(kind, object, errors);
-    known_finalizers(&object["metadata"]["finalizers"], errors);
+    if kind.strategy.has_core_finalizers() {
+        known_finalizers(&object["metadata"]["finalizers"], errors);
+    }
 }
 
 /// What is looked at in the metadata of a new object whatever its kind.
@@ -56,6 +58,36 @@ fn common(kind: &Kind, meta: &Value, path: &Path<'_>, errors: &mut Errors) {
     errors.nonnegative(&path.child("generation"), &meta["generation"]);
     changeable(meta, path, errors);
     finalizers(&meta["finalizers"], &path.child("finalizers"), errors);
+}
+
+/// Complaints about a whole object inside of another.
+pub(crate) fn embedded(object: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for name in ["apiVersion", "kind"] {
+        match object.get(name) {
+            None => errors.required(&path.child(name), ""),
+            Some(value) if value == "" => errors.invalid(&path.child(name), "", "must not be empty"),
+            Some(_) => {}
+        }
+    }
+    let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+    if version.matches('/').count() > 1 {
+        let words = format!("unexpected GroupVersion string: {version}");
+        errors.invalid(&path.child("apiVersion"), version, &words);
+    }
+    let complaints = syntax::dns_1035_label(&kind.to_lowercase());
+    if !kind.is_empty() && !complaints.is_empty() {
+        let words = format!("may have mixed case, but should otherwise match: {}", complaints.join(","));
+        errors.invalid(&path.child("kind"), kind, &words);
+    }
+    let (meta, here) = (&object["metadata"], path.child("metadata"));
+    let name = text(&meta["name"]);
+    errors.all_invalid(&here.child("name"), name, syntax::path_segment(name));
+    let namespace = text(&meta["namespace"]);
+    if !namespace.is_empty() {
+        errors.all_invalid(&here.child("namespace"), namespace, syntax::dns_label(namespace));
+    }
+    changeable(meta, &here, errors);
+    finalizers(&meta["finalizers"], &here.child("finalizers"), errors);
 }
 
 fn changeable(meta: &Value, path: &Path<'_>, errors: &mut Errors) {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::error::{Errors, Printed, list, text};
+use super::error::{Errors, Shown, list, text};
 use super::{address, meta};
 use crate::path::Path;
 use crate::syntax;
@@ -166,7 +166,7 @@ pub(crate) fn ip_address_update(new: &Value, old: &Value, errors: &mut Errors) {
     let shown: Vec<String> =
         fields.iter().map(|(go, key)| format!("\"{go}\":{}", Value::from(text(&parent[*key])))).collect();
     let shown = if parent.is_object() { format!("{{{}}}", shown.join(",")) } else { "null".to_owned() };
-    errors.invalid(&Path::root("spec").child("parentRef"), Printed(shown), "field is immutable");
+    errors.invalid(&Path::root("spec").child("parentRef"), Shown(shown), "field is immutable");
 }
 
 /// The ranges that addresses of services are from: one, or one of each family.
@@ -180,7 +180,7 @@ pub(crate) fn service_range(object: &Value, errors: &mut Errors) {
     if cidrs.len() > 2 {
         return errors.invalid(
             &path,
-            Printed(format!("{{\"CIDRs\":{given}}}")),
+            Shown(format!("{{\"CIDRs\":{given}}}")),
             "may only hold up to 2 values",
         );
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::error::{Errors, Printed, list, text};
+use super::error::{Errors, Shown, list, text};
 use super::meta;
 use crate::path::Path;
 use crate::syntax;
@@ -114,7 +114,7 @@ pub(crate) fn binding_update(new: &Value, old: &Value, errors: &mut Errors) {
     if !same {
         let fields = [("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name")];
         let shown = fields.map(|(go, key)| format!("\"{go}\":{}", Value::from(text(&new["roleRef"][key]))));
-        let shown = Printed(format!("{{{}}}", shown.join(",")));
+        let shown = Shown(format!("{{{}}}", shown.join(",")));
         errors.invalid(&Path::root("roleRef"), shown, "cannot change roleRef");
     }
 }

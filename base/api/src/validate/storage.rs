@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::error::{Errors, Printed, Seen, list, text};
+use super::error::{Errors, Seen, Shown, list, text};
 use super::{meta, volume};
 use crate::path::Path;
 use crate::quantity::Quantity;
@@ -173,7 +173,7 @@ fn attachment_status(status: &Value, errors: &mut Errors) {
 pub(crate) fn attachment_update(new: &Value, old: &Value, errors: &mut Errors) {
     attachment(new, errors);
     if new["spec"] != old["spec"] {
-        errors.invalid(&Path::root("spec"), Printed(shown_attachment(&new["spec"])), IMMUTABLE);
+        errors.invalid(&Path::root("spec"), Shown(shown_attachment(&new["spec"])), IMMUTABLE);
     }
 }
 
@@ -304,7 +304,7 @@ pub(crate) fn driver_node_update(new: &Value, old: &Value, errors: &mut Errors) 
                 Value::from(text(&driver["nodeID"])),
                 driver["topologyKeys"],
             );
-            errors.invalid(&path, Printed(shown), IMMUTABLE);
+            errors.invalid(&path, Shown(shown), IMMUTABLE);
         }
     }
 }

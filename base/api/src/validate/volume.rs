@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::error::{Errors, Printed, list, text};
+use super::error::{Errors, Shown, list, text};
 use super::pod;
 use crate::path::Path;
 use crate::quantity::Quantity;
@@ -83,7 +83,7 @@ pub(crate) fn update(new: &Value, old: &Value, errors: &mut Errors) {
     errors.immutable(&Path::root("volumeMode"), &spec["volumeMode"], &before["volumeMode"]);
     if before["nodeAffinity"].is_object() && !same_affinity(&spec["nodeAffinity"], &before["nodeAffinity"]) {
         let words = "field is immutable, except for updating from beta label to GA";
-        errors.invalid(&Path::root("nodeAffinity"), Printed(shown_affinity(&spec["nodeAffinity"])), words);
+        errors.invalid(&Path::root("nodeAffinity"), Shown(shown_affinity(&spec["nodeAffinity"])), words);
     }
     if before["volumeAttributesClassName"].is_string() && !spec["volumeAttributesClassName"].is_string() {
         let root = Path::root("spec");

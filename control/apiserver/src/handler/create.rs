@@ -93,6 +93,10 @@ impl Insert<'_> {
             let message = "resourceVersion should not be set on objects to be created";
             return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", message));
         }
+        if let Some(why) = kind.strategy.refuses_creation() {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            return Err(ApiError::forbidden(&kind.group, &kind.resource, name, why));
+        }
         defaults::apply(kind, &mut object);
         // Fields that admission adds belong to nobody, so the books are kept before it.
         self.track(&mut object);

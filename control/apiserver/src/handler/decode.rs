@@ -142,13 +142,21 @@ pub(crate) fn object(
              couldn't get version/kind; json parse error: json: {why} ({start})"
         )));
     }
-    check_type(&call.context.kinds.now().registry, kind, &mut value)?;
+    if kind.schema.is_structural() {
+        check_custom_type(kind, &value, bytes)?;
+    } else {
+        check_type(&call.context.kinds.now().registry, kind, &mut value)?;
+    }
     let unfit = |why: &dyn std::fmt::Display| {
         let (kind, version) = (&kind.kind, &kind.version);
         ApiError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}"))
     };
     let mut complaints = strict::conform(kind, &mut value).map_err(|error| unfit(&error))?;
-    if encoding == Encoding::Json && (has_duplicates || complaints.len() > 1) {
+    if kind.schema.is_structural() {
+        // What is there twice is told before what nobody knows.
+        let twice = if has_duplicates { strict::duplicates(bytes) } else { Vec::new() };
+        complaints.splice(0..0, twice);
+    } else if encoding == Encoding::Json && (has_duplicates || complaints.len() > 1) {
         // Upstream complains in the order of the text, which an object does not keep.
         complaints = strict::complaints(&kind.schema, bytes);
     }
@@ -195,6 +203,34 @@ fn check_type(kinds: &Registry, kind: &Kind, value: &mut Value) -> Result<()> {
     }
     value["apiVersion"] = expected.into();
     value["kind"] = want.into();
+    Ok(())
+}
+
+/// An object whose kind was defined at run time has to say what it is; whether it says the right kind is asked by
+/// validation.
+fn check_custom_type(kind: &Kind, value: &Value, bytes: &[u8]) -> Result<()> {
+    let text = |key: &str| value[key].as_str().unwrap_or_default();
+    let missing = |what: &str| {
+        let shown = String::from_utf8_lossy(bytes);
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): Object '{what}' is missing in '{}' ({})",
+            kind.kind,
+            shown.trim_end(),
+            summary(bytes)
+        ))
+    };
+    if text("kind").is_empty() {
+        return Err(missing("Kind"));
+    }
+    if text("apiVersion").is_empty() {
+        return Err(missing("apiVersion"));
+    }
+    let (version, expected) = (text("apiVersion"), kind.api_version());
+    if version != expected {
+        return Err(ApiError::bad_request(format!(
+            "the API version in the data ({version}) does not match the expected API version ({expected})"
+        )));
+    }
     Ok(())
 }
 

@@ -83,7 +83,7 @@ fn only_named(name: &str, fields: Option<FieldSelector>) -> Result<Option<FieldS
 
 /// Selectors on a kind that is stored in another shape speak of that shape's fields.
 fn stored_fields(kind: &Kind, selector: FieldSelector, text: &str) -> Result<FieldSelector> {
-    if !kind.strategy.is_converted() {
+    if !kind.strategy.is_converted() || kind.schema.is_structural() {
         return Ok(selector);
     }
     let stored =
@@ -264,6 +264,7 @@ fn plain_list(kind: &Kind, metadata: &Value, listed: Listed) -> impl Iterator<It
     );
     let mut entries = listed.entries.into_iter().peekable();
     let mut head = Some(head);
+    let start = codec::item_start(kind);
     std::iter::from_fn(move || {
         let mut out = BytesMut::with_capacity(PIECE + 4096);
         if let Some(head) = head.take() {
@@ -272,7 +273,7 @@ fn plain_list(kind: &Kind, metadata: &Value, listed: Listed) -> impl Iterator<It
             entries.peek()?;
         }
         while let Some(entry) = entries.next() {
-            codec::write_item(&mut out, entry.revision, &entry.tail);
+            codec::write_started(&mut out, &start, entry.revision, &entry.tail);
             if entries.peek().is_some() {
                 out.extend_from_slice(b",");
                 if out.len() >= PIECE {
@@ -331,10 +332,7 @@ fn shaped_list(call: &Call, shape: Shape, metadata: Value, listed: &Listed) -> V
         }),
         Shape::Object => {
             let items = objects.map(|mut object| {
-                if let Some(map) = object.as_object_mut() {
-                    map.remove("apiVersion");
-                    map.remove("kind");
-                }
+                strip(kind, &mut object);
                 object
             });
             json!({
@@ -342,6 +340,16 @@ fn shaped_list(call: &Call, shape: Shape, metadata: Value, listed: &Listed) -> V
                 "items": items.collect::<Vec<_>>(),
             })
         }
+    }
+}
+
+/// In lists, objects do not say what they are, but for those whose kind was defined at run time.
+fn strip(kind: &Kind, object: &mut Value) {
+    if let Value::Object(map) = object
+        && !kind.schema.is_structural()
+    {
+        map.remove("apiVersion");
+        map.remove("kind");
     }
 }
 
@@ -360,10 +368,7 @@ pub(crate) fn respond_objects(
     mut objects: Vec<Value>,
 ) -> Response {
     let kind = &call.kind;
-    for object in objects.iter_mut().filter_map(Value::as_object_mut) {
-        object.remove("apiVersion");
-        object.remove("kind");
-    }
+    objects.iter_mut().for_each(|object| strip(kind, object));
     let list = json!({
         "kind": kind.list_kind, "apiVersion": kind.api_version(),
         "metadata": {"resourceVersion": revision.to_string()}, "items": objects,

@@ -11,14 +11,15 @@ use crate::context;
 use crate::negotiate;
 use crate::status::{ApiError, Result};
 use podwire_api::selector::LabelSelector;
+use podwire_api::strategy::ScalePaths;
 use podwire_api::validate::{Cause, FieldError};
-use podwire_api::{Part, Verb, patch};
+use podwire_api::{Kind, Part, Verb, patch};
 
 /// Reads or changes the scale of a workload.
 pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
     if call.verb == Verb::Get {
         let object = call.context.object(&call.kind, call.namespace(), call.name()).await?;
-        return Ok(body::json(StatusCode::OK, &scale_of(&object)));
+        return Ok(body::json(StatusCode::OK, &scale_of(&call.kind, &object, true)?));
     }
     let options = WriteOptions::read(call, "UpdateOptions")?;
     let bytes = call.bytes().await?;
@@ -29,21 +30,22 @@ pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
     };
     let verb = call.verb;
     let change = Change::of(call, &options, Extent::Part(Part::Scale), true);
-    let changed = change.run(|old| scaled(change.name, old, verb, &media, &body)).await?;
+    let changed = change.run(|old| scaled(&change, old, verb, &media, &body)).await?;
     let object = match changed {
         Changed::Stored(kv) => context::read(&call.kind, &kv)?,
         Changed::Object(object) => object,
     };
-    Ok(body::json(StatusCode::OK, &scale_of(&object)))
+    Ok(body::json(StatusCode::OK, &scale_of(&call.kind, &object, false)?))
 }
 
 /// The object with the replicas a scale body or patch asks for.
-fn scaled(name: &str, old: &Value, verb: Verb, media: &str, body: &Value) -> Result<Value> {
-    let mut scale = scale_of(old);
+fn scaled(change: &Change<'_>, old: &Value, verb: Verb, media: &str, body: &Value) -> Result<Value> {
+    let mut scale = scale_of(change.kind, old, false)?;
     if verb == Verb::Patch {
         let result = match media {
             "application/json-patch+json" => patch::json(&mut scale, body),
-            "application/merge-patch+json" | "application/strategic-merge-patch+json" => {
+            "application/merge-patch+json" => patch::merge(&mut scale, body),
+            "application/strategic-merge-patch+json" if !change.kind.schema.is_structural() => {
                 patch::merge(&mut scale, body)
             }
             _ => {
@@ -56,14 +58,23 @@ fn scaled(name: &str, old: &Value, verb: Verb, media: &str, body: &Value) -> Res
     } else {
         scale = body.clone();
     }
-    let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+    let asked = scale["spec"]["replicas"].as_i64();
+    let paths = change.kind.strategy.scale();
+    if let (Some(paths), None) = (paths, asked.or(replicas_at(old, paths))) {
+        let path = &paths.spec_replicas;
+        return Err(ApiError::bad_request(format!("the spec replicas field {path:?} cannot be empty")));
+    }
+    let replicas = asked.unwrap_or(0);
     if replicas < 0 {
         let message = format!("Invalid value: {replicas}: must be greater than or equal to 0");
         let error = FieldError { reason: Cause::Invalid, field: "spec.replicas".into(), message };
-        return Err(ApiError::invalid_of("autoscaling", "Scale", name, &[error]));
+        return Err(ApiError::invalid_of("autoscaling", "Scale", change.name, &[error]));
     }
     let mut new = old.clone();
-    new["spec"]["replicas"] = replicas.into();
+    match paths {
+        Some(paths) => set_at(&mut new, &paths.spec_replicas, replicas.into()),
+        None => new["spec"]["replicas"] = replicas.into(),
+    }
     if let Some(version) = scale["metadata"]["resourceVersion"].as_str().filter(|version| !version.is_empty())
     {
         new["metadata"]["resourceVersion"] = version.into();
@@ -71,7 +82,49 @@ fn scaled(name: &str, old: &Value, verb: Verb, media: &str, body: &Value) -> Res
     Ok(new)
 }
 
-fn scale_of(object: &Value) -> Value {
+/// The value at a path of names such as `.spec.replicas`.
+fn at<'v>(object: &'v Value, path: &str) -> &'v Value {
+    path.trim_start_matches('.').split('.').fold(object, |at, name| &at[name])
+}
+
+fn replicas_at(object: &Value, paths: Option<&ScalePaths>) -> Option<i64> {
+    paths.and_then(|paths| at(object, &paths.spec_replicas).as_i64())
+}
+
+/// Sets a value at a path; what is in the way and is no object stays, for validation to complain about.
+fn set_at(object: &mut Value, path: &str, value: Value) {
+    let mut place = object;
+    for name in path.trim_start_matches('.').split('.') {
+        if place.is_null() {
+            *place = json!({});
+        }
+        if !place.is_object() {
+            return;
+        }
+        place = &mut place[name];
+    }
+    *place = value;
+}
+
+/// The scale of an object. One that does not say how many replicas it wants has none that could be read.
+fn scale_of(kind: &Kind, object: &Value, read: bool) -> Result<Value> {
+    let Some(paths) = kind.strategy.scale() else { return Ok(usual_scale(object)) };
+    let wanted = replicas_at(object, Some(paths));
+    if read && wanted.is_none() {
+        let path = &paths.spec_replicas;
+        return Err(ApiError::internal(format!("the spec replicas field {path:?} does not exist")));
+    }
+    let mut out = usual_scale(&json!({
+        "metadata": object["metadata"], "spec": {"replicas": wanted},
+        "status": {"replicas": at(object, &paths.status_replicas)},
+    }));
+    if let Some(text) = at(object, &paths.label_selector).as_str().filter(|text| !text.is_empty()) {
+        out["status"]["selector"] = text.into();
+    }
+    Ok(out)
+}
+
+fn usual_scale(object: &Value) -> Value {
     let metadata = &object["metadata"];
     let mut out = json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1",
