@@ -24,8 +24,8 @@ pub fn test(root: &Path) -> Result<()> {
     finish(command.current_dir(root), "make test")
 }
 
-/// The tests with real peers whose names contain `part`; all of them with the comparisons of the two API servers and of
-/// the arithmetic and the validation.
+/// The tests with real peers whose names contain `part`; all of them with the comparisons of the two API servers, of the
+/// arithmetic, of the validation and of CEL.
 pub fn interop(root: &Path, part: &str) -> Result<()> {
     let binaries = build::beside_tests(root)?;
     build::plugin_example(root)?;
@@ -54,6 +54,7 @@ pub fn interop(root: &Path, part: &str) -> Result<()> {
         "--test",
         "validation",
     ])?;
+    lane(&["--package", "podwire-cel", "--features", "interop", "--test", "upstream"])?;
     lane(&["--package", "podwire-apiserver", "--features", "interop", "--test", "differential"])?;
     whole
 }

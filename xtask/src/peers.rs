@@ -94,6 +94,7 @@ const PROGRAMS: &[Program] = &[
     go("manager", "manager", "podwire.invalid/peers/manager"),
     go("arithmetic", "arithmetic", "podwire.invalid/peers/arithmetic"),
     go("validation", "validation", "podwire.invalid/peers/validation"),
+    go("cel", "cel", "podwire.invalid/peers/cel"),
 ];
 
 /// The Python client: an environment of its own with what `tests/peers/python/requirements.txt` pins.

@@ -1,0 +1,100 @@
+//! What an expression may mention: variables with their types, and functions.
+
+use std::sync::Arc;
+
+use crate::check;
+use crate::declare::{self, Functions, Overload};
+use crate::error::{CompileError, CompileErrors};
+use crate::kind::Type;
+use crate::literals;
+use crate::macros::Macros;
+use crate::parse;
+use crate::plan;
+use crate::program::Program;
+use crate::schema::Schema;
+
+/// The longest expression that is looked at, in characters. Larger ones do not fit into what stores them.
+const LONGEST: usize = 1 << 20;
+
+/// The variables and functions that expressions of one place have.
+#[derive(Clone)]
+pub struct Environment {
+    variables: Vec<Variable>,
+    functions: &'static Functions,
+    macros: Macros,
+}
+
+/// A variable.
+#[derive(Clone, Debug)]
+pub(crate) struct Variable {
+    pub name: String,
+    pub kind: Type,
+    /// What bounds its size, if it has a schema.
+    #[allow(dead_code, reason = "the estimate of costs reads it")]
+    pub schema: Option<Arc<Schema>>,
+}
+
+impl Environment {
+    /// Kubernetes' base environment, without any variable.
+    pub fn kubernetes() -> Environment {
+        Environment { variables: Vec::new(), functions: &declare::KUBERNETES, macros: Macros::default() }
+    }
+
+    /// With a variable of a type, whose size is not known. It takes the place of one of the same name.
+    #[must_use]
+    pub fn with_variable(self, name: &str, kind: Type) -> Environment {
+        self.with(Variable { name: name.to_owned(), kind, schema: None })
+    }
+
+    /// With a variable that has a schema, by which its size is estimated.
+    #[must_use]
+    pub fn with_schema(self, name: &str, schema: &Arc<Schema>) -> Environment {
+        let (kind, schema) = (schema.kind(), Some(Arc::clone(schema)));
+        self.with(Variable { name: name.to_owned(), kind, schema })
+    }
+
+    /// With a variable that is absent or has a schema (`oldSelf` of rules that ask for it).
+    #[must_use]
+    pub fn with_optional_schema(self, name: &str, schema: &Arc<Schema>) -> Environment {
+        let (kind, schema) = (Type::optional(schema.kind()), Some(Arc::clone(schema)));
+        self.with(Variable { name: name.to_owned(), kind, schema })
+    }
+
+    fn with(mut self, variable: Variable) -> Environment {
+        self.variables.retain(|other| other.name != variable.name);
+        self.variables.push(variable);
+        self
+    }
+
+    pub(crate) fn variable(&self, name: &str) -> Option<&Variable> {
+        self.variables.iter().find(|variable| variable.name == name)
+    }
+
+    pub(crate) fn variables(&self) -> &[Variable] {
+        &self.variables
+    }
+
+    pub(crate) fn function(&self, name: &str) -> Option<(&'static str, &'static [Overload])> {
+        let (name, overloads) = self.functions.get_key_value(name)?;
+        Some((name, overloads))
+    }
+
+    /// Parses, checks and prepares an expression.
+    pub fn compile(&self, text: &str) -> Result<Program, CompileErrors> {
+        let one = |error: CompileError| CompileErrors(vec![error]);
+        let source: Vec<char> = text.chars().take(LONGEST + 1).collect();
+        if source.len() > LONGEST {
+            let message = format!(
+                "expression code point size exceeds limit: size: {}, limit {LONGEST}",
+                text.chars().count()
+            );
+            return Err(one(CompileError::whole(message)));
+        }
+        let parsed = parse::parse(&source, self.macros).map_err(one)?;
+        let checked = check::check(&source, &parsed.expr, parsed.nodes, self).map_err(CompileErrors)?;
+        literals::validate(&source, &parsed.expr, &checked).map_err(CompileErrors)?;
+        let root =
+            plan::plan(&parsed.expr, &checked, self).map_err(|error| one(CompileError::whole(error)))?;
+        Ok(Program::new(parsed.expr, checked, root, self.variables.clone()))
+    }
+}
