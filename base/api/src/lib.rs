@@ -18,6 +18,7 @@ pub mod path;
 pub mod pod_resources;
 pub mod protobuf;
 pub mod quantity;
+pub mod quota;
 pub mod resources;
 pub mod schema;
 pub mod selector;

@@ -139,6 +139,18 @@ impl Quantity {
         self.mantissa > 0
     }
 
+    /// The quantity as a whole number, rounded up.
+    #[must_use]
+    pub fn rounded_to_whole(&self) -> Quantity {
+        self.rounded_to(0)
+    }
+
+    /// The difference, in the notation of the left operand unless that is zero.
+    #[must_use]
+    pub fn minus(&self, other: &Quantity) -> Quantity {
+        self.plus(&Quantity { mantissa: -other.mantissa, ..*other })
+    }
+
     /// The sum, in the notation of the left operand unless that is zero.
     #[must_use]
     pub fn plus(&self, other: &Quantity) -> Quantity {

@@ -25,6 +25,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::defaults::child;
+use crate::quota::Measure;
 use crate::table::{self, Column};
 use crate::validate::Errors;
 use crate::{Kind, Part, Text, fields, syntax};
@@ -196,6 +197,11 @@ pub trait Strategy: std::fmt::Debug + Send + Sync {
     /// What of the object is stored and has no effect in this version.
     fn unenforced(&self, kind: &Kind, object: &Value) -> Option<String> {
         None
+    }
+
+    /// How quotas measure objects of the kind.
+    fn measure(&self) -> Measure {
+        Measure::Objects
     }
 
     /// Columns of a table.
@@ -433,7 +439,6 @@ mod tests {
         let words = "pod-security.kubernetes.io/enforce: stored, but this version does not enforce it";
         assert_eq!(of("", "namespaces", &labelled).as_deref(), Some(words));
         for (group, resource) in [
-            ("", "resourcequotas"),
             ("networking.k8s.io", "networkpolicies"),
             ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
             ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),

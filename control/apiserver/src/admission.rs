@@ -12,6 +12,7 @@ mod namespace_lifecycle;
 mod node_restriction;
 mod pod_topology_labels;
 mod priority;
+pub(crate) mod resource_quota;
 mod runtime_class;
 pub(crate) mod service;
 mod service_account;
@@ -20,6 +21,7 @@ mod taint_nodes_by_condition;
 use futures::future::BoxFuture;
 use podwire_api::{Kind, Part};
 use podwire_store::Revision;
+use resource_quota::Charge;
 use serde_json::Value;
 
 use crate::context::Context;
@@ -53,6 +55,8 @@ pub(crate) struct Request<'a> {
     pub(crate) name: &'a str,
     /// What is stored now, of an object that is changed or deleted.
     pub(crate) old: Option<&'a Value>,
+    /// Everything is done but the writing.
+    pub(crate) dry_run: bool,
 }
 
 impl<'a> Request<'a> {
@@ -67,6 +71,7 @@ impl<'a> Request<'a> {
             namespace: call.namespace(),
             name: call.name(),
             old: None,
+            dry_run: false,
         }
     }
 
@@ -143,16 +148,23 @@ pub(crate) async fn mutate(request: &Request<'_>, object: &mut Value) -> Result<
     Ok(())
 }
 
-/// The validating phase.
-pub(crate) async fn validate(request: &Request<'_>, object: &Value) -> Result<()> {
+/// The validating phase. Quotas come last, and what they are charged is settled by whether the object is stored.
+pub(crate) async fn validate<'a>(
+    context: &'a Context,
+    request: &Request<'_>,
+    object: &Value,
+) -> Result<Charge<'a>> {
     for plugin in VALIDATING.iter().filter(|plugin| plugin.handles(request)) {
         plugin.validate(request, object).await?;
     }
-    Ok(())
+    resource_quota::charge(context, request, object).await
 }
 
 /// Both phases, for what is not stored itself: a deletion, a stream, the body of a subresource.
 pub(crate) async fn admit(request: &Request<'_>, object: &mut Value) -> Result<()> {
     mutate(request, object).await?;
-    validate(request, object).await
+    for plugin in VALIDATING.iter().filter(|plugin| plugin.handles(request)) {
+        plugin.validate(request, object).await?;
+    }
+    Ok(())
 }

@@ -9,6 +9,7 @@ use podwire_api::Registry;
 use podwire_store::{Store, StoreError};
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::resource_quota::Ledger;
 use crate::admission::service::Allocator;
 use crate::authz::Authorizer;
 use crate::cache::Caches;
@@ -126,6 +127,7 @@ impl Config {
             advertised: address.to_string(),
             services,
             definitions,
+            quotas: Ledger::default(),
             gates: Gates::new(&self.limits),
             limits: self.limits,
             shutdown,

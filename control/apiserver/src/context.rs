@@ -40,6 +40,8 @@ pub(crate) struct Context {
     pub(crate) services: crate::admission::service::Allocator,
     /// Turns definitions into kinds.
     pub(crate) definitions: Definitions,
+    /// What is taken of quotas.
+    pub(crate) quotas: crate::admission::resource_quota::Ledger,
     /// How much is served at once, and for how long.
     pub(crate) limits: Limits,
     /// Counts it.

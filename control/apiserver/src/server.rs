@@ -17,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::admission::resource_quota::Ledger;
 use crate::cache::NewKinds;
 use crate::config::Error;
 use crate::context::Context;
@@ -129,6 +130,8 @@ impl ApiServer {
         tasks.spawn(async move {
             follower.caches.run(follower.store.as_ref(), asked.new_kinds, follower.shutdown.clone()).await;
         });
+        let counter = context.clone();
+        tasks.spawn(async move { Ledger::run(&counter).await });
         bootstrap::run(&context).await.map_err(|error| Error::Bootstrap { message: error.message })?;
         let mut definer = Definer::new(context.clone());
         definer.catch_up().await.map_err(|error| Error::Definitions { message: error.message })?;

@@ -264,20 +264,19 @@ async fn a_review_has_no_table() {
 #[tokio::test]
 async fn what_is_stored_without_effect_is_said() {
     let server = start().await;
-    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    let policies = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies";
     let warned = |answer: &server::Answer| {
         answer.headers.get("warning").map(|value| value.to_str().unwrap().to_owned())
     };
-    let words = Some("299 - \"ResourceQuota: stored, but this version does not enforce it\"".to_owned());
-    let made =
-        server.post(quotas, &json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}})).await;
+    let words = Some("299 - \"NetworkPolicy: stored, but this version does not enforce it\"".to_owned());
+    let made = server.post(policies, &json!({"metadata": {"name": "q"}, "spec": {"podSelector": {}}})).await;
     assert_eq!((made.code, warned(&made)), (201, words.clone()));
-    assert_eq!(warned(&server.put(&format!("{quotas}/q"), &made.body).await), words);
+    assert_eq!(warned(&server.put(&format!("{policies}/q"), &made.body).await), words);
     let merge = "application/merge-patch+json";
-    let patched =
-        server.patch(&format!("{quotas}/q"), merge, &json!({"spec": {"hard": {"pods": "2"}}})).await;
+    let patch = json!({"spec": {"podSelector": {"matchLabels": {"a": "b"}}}});
+    let patched = server.patch(&format!("{policies}/q"), merge, &patch).await;
     assert_eq!(warned(&patched), words);
-    assert_eq!(warned(&server.get(&format!("{quotas}/q")).await), None);
+    assert_eq!(warned(&server.get(&format!("{policies}/q")).await), None);
     let space =
         json!({"metadata": {"name": "s", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
     let made = server.post("/api/v1/namespaces", &space).await;

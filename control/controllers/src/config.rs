@@ -6,7 +6,7 @@ use kube::Client;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::{garbage, namespaces, nodes, roles};
+use crate::{garbage, namespaces, nodes, quotas, roles};
 
 /// What the controllers need.
 #[derive(Clone)]
@@ -72,6 +72,7 @@ impl Controllers {
         let mut tasks = JoinSet::new();
         tasks.spawn(namespaces::run(self.config.clone(), shutdown.clone()));
         tasks.spawn(garbage::run(self.config.clone(), shutdown.clone()));
+        tasks.spawn(quotas::run(self.config.clone(), shutdown.clone()));
         tasks.spawn(roles::run(self.config.clone(), shutdown.clone()));
         tasks.spawn(nodes::run(self.config, shutdown));
         while let Some(ended) = tasks.join_next().await {

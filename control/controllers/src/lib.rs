@@ -1,4 +1,4 @@
-//! Objects that make objects: service accounts, namespaces, garbage, node lifecycle, aggregated roles.
+//! Objects that make objects: service accounts, namespaces, garbage, node lifecycle, aggregated roles, quotas.
 //!
 //! Each controller is one task that owns what it has seen, fed by watches and timers; what it decides is
 //! in pure functions (`plan.rs`), what it writes goes out as POST, PATCH, DELETE or a subresource.
@@ -7,6 +7,7 @@ mod config;
 mod garbage;
 mod namespaces;
 mod nodes;
+mod quotas;
 mod roles;
 mod watching;
 

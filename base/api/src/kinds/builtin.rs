@@ -28,6 +28,7 @@ well_known! {
     persistent_volume_claims: "", "v1", "persistentvolumeclaims";
     persistent_volumes: "", "v1", "persistentvolumes";
     pods: "", "v1", "pods";
+    resource_quotas: "", "v1", "resourcequotas";
     secrets: "", "v1", "secrets";
     service_accounts: "", "v1", "serviceaccounts";
     services: "", "v1", "services";

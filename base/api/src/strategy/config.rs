@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Facts, Object, Strategy, stored_only};
+use super::{Facts, Object, Strategy};
 use crate::defaults::{self, child, each};
 use crate::table::{self, Column};
 use crate::validate::{self, Errors};
@@ -108,7 +108,7 @@ pub(crate) struct Quotas;
 
 impl Strategy for Quotas {
     fn facts(&self) -> Facts {
-        Facts { deletion_shows_object: true, ..Facts::PLAIN }
+        Facts { deletion_shows_object: true, rules_admission: true, ..Facts::PLAIN }
     }
 
     fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
@@ -127,10 +127,6 @@ impl Strategy for Quotas {
 
     fn warnings(&self, object: &Value) -> Vec<String> {
         validate::limits::quota_warnings(object)
-    }
-
-    fn unenforced(&self, kind: &Kind, _: &Value) -> Option<String> {
-        Some(stored_only(&kind.kind))
     }
 
     fn columns(&self) -> &[Column] {

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::{Facts, Generation, Object, Strategy};
 use crate::Kind;
 use crate::defaults::{self, child};
+use crate::quota::Measure;
 use crate::table::{self, Column};
 use crate::validate::{self, Errors};
 
@@ -32,6 +33,10 @@ pub(crate) struct Claims;
 impl Strategy for Claims {
     fn facts(&self) -> Facts {
         FACTS
+    }
+
+    fn measure(&self) -> Measure {
+        Measure::DeviceClaims
     }
 
     fn defaults(&self, object: &mut Object) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{Facts, Strategy};
+use crate::quota::Measure;
 use crate::table::{self, Column};
 use crate::validate::{self, Errors};
 use crate::{Kind, convert, fields, syntax};
@@ -19,6 +20,10 @@ pub(crate) struct LegacyEvents;
 impl Strategy for LegacyEvents {
     fn facts(&self) -> Facts {
         FACTS
+    }
+
+    fn measure(&self) -> Measure {
+        Measure::Nothing
     }
 
     fn name_complaints(&self, name: &str) -> Vec<String> {
@@ -56,6 +61,10 @@ pub(crate) struct Events;
 impl Strategy for Events {
     fn facts(&self) -> Facts {
         FACTS
+    }
+
+    fn measure(&self) -> Measure {
+        Measure::Nothing
     }
 
     fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Facts, Generation, Object, Strategy, differs, keep_metadata, stored_only};
 use crate::defaults::{self, absent, child, each, set};
+use crate::quota::Measure;
 use crate::table::{self, Column};
 use crate::validate::{self, Errors};
 use crate::{Kind, Part, syntax};
@@ -38,6 +39,10 @@ impl Strategy for Services {
 
     fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
         validate::workload::service_update(new, old, errors);
+    }
+
+    fn measure(&self) -> Measure {
+        Measure::Services
     }
 
     fn columns(&self) -> &[Column] {

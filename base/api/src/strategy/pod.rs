@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{Facts, Generation, Object, Strategy, copy, graft, keep_owners, part};
 use crate::defaults::{self, child};
 use crate::pod_resources::PodResources;
+use crate::quota::Measure;
 use crate::table::{self, Column};
 use crate::validate::{self, Errors};
 use crate::{Kind, Part, fields, warnings};
@@ -80,6 +81,10 @@ impl Strategy for Pods {
 
     fn warnings(&self, object: &Value) -> Vec<String> {
         warnings::pod_object(object)
+    }
+
+    fn measure(&self) -> Measure {
+        Measure::Pods
     }
 
     fn columns(&self) -> &[Column] {

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Facts, Generation, Object, Strategy, copy, keep_metadata};
 use crate::defaults::{self, absent, child, set};
+use crate::quota::Measure;
 use crate::table::{self, Column};
 use crate::validate::{self, Errors};
 use crate::{Kind, Part};
@@ -91,6 +92,10 @@ impl Strategy for VolumeClaims {
         if part == Part::Status {
             validate::claim::status(new, errors);
         }
+    }
+
+    fn measure(&self) -> Measure {
+        Measure::VolumeClaims
     }
 
     fn columns(&self) -> &[Column] {

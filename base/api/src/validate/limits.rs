@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::error::{Errors, Seen, list, text};
-use super::pod::resources::{container_resource_name, is_extended, overcommits, resource_name};
+use super::error::{Errors, Seen, Shown, list, text};
+pub(crate) use super::pod::resources::is_extended;
+use super::pod::resources::{container_resource_name, overcommits, resource_name};
 use crate::path::Path;
 use crate::quantity::Quantity;
 use crate::syntax;
@@ -146,26 +147,26 @@ impl<'a> Limit<'a> {
         let (min, max, ratio) = (self.min.get(name), self.max.get(name), self.ratio.get(name));
         let (default, request) = (self.default.get(name), self.default_request.get(name));
         let mut ordered =
-            |less: Option<&Quantity>, more: Option<&Quantity>, field, shown: Shown, words: [&str; 2]| {
+            |less: Option<&Quantity>, more: Option<&Quantity>, field, shown: Side, words: [&str; 2]| {
                 let (Some(less), Some(more)) = (less, more) else { return };
                 if less > more {
-                    let shown = if matches!(shown, Shown::Less) { less } else { more };
+                    let shown = if matches!(shown, Side::Less) { less } else { more };
                     let detail = format!("{} {less} is greater than {} {more}", words[0], words[1]);
                     errors.invalid(&path.child(field).key(name), &shown.to_string(), &detail);
                 }
             };
-        ordered(min, max, "min", Shown::Less, ["min value", "max value"]);
-        ordered(min, request, "defaultRequest", Shown::More, ["min value", "default request value"]);
-        ordered(request, max, "defaultRequest", Shown::Less, ["default request value", "max value"]);
+        ordered(min, max, "min", Side::Less, ["min value", "max value"]);
+        ordered(min, request, "defaultRequest", Side::More, ["min value", "default request value"]);
+        ordered(request, max, "defaultRequest", Side::Less, ["default request value", "max value"]);
         ordered(
             request,
             default,
             "defaultRequest",
-            Shown::Less,
+            Side::Less,
             ["default request value", "default limit value"],
         );
-        ordered(min, default, "default", Shown::Less, ["min value", "default value"]);
-        ordered(default, max, "default", Shown::More, ["default value", "max value"]);
+        ordered(min, default, "default", Side::Less, ["min value", "default value"]);
+        ordered(default, max, "default", Side::More, ["default value", "max value"]);
         if let Some(ratio) = ratio {
             let path = path.child("maxLimitRequestRatio");
             let here = path.key(name);
@@ -191,7 +192,7 @@ impl<'a> Limit<'a> {
 }
 
 /// Which of two quantities an error shows.
-enum Shown {
+enum Side {
     Less,
     More,
 }
@@ -334,8 +335,8 @@ fn scope_selector(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.invalid(&path.child("scopeName"), scope, "unsupported scope");
         }
         for _ in 0..misplaced.under(scope) {
-            let shown = serde_json::json!({"MatchExpressions": internal(&spec["scopeSelector"])});
-            errors.invalid(&path, &shown, "unsupported scope applied to resource");
+            let shown = Shown(internal(&spec["scopeSelector"]));
+            errors.invalid(&path, shown, "unsupported scope applied to resource");
         }
         let flags = !matches!(scope, "PriorityClass" | "VolumeAttributesClass") && SCOPES.contains(&scope);
         if flags && operator != "Exists" {
@@ -363,13 +364,14 @@ fn scope_selector(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Requirements with the names of upstream's internal type.
-fn internal(selector: &Value) -> Vec<Value> {
+/// A selector with the names and the order of upstream's internal type.
+fn internal(selector: &Value) -> String {
     let requirements = list(&selector["matchExpressions"]).iter();
     let renamed = requirements.map(|one| {
-        serde_json::json!({"ScopeName": one["scopeName"], "Operator": one["operator"], "Values": one["values"]})
+        let (scope, operator, values) = (&one["scopeName"], &one["operator"], &one["values"]);
+        format!("{{\"ScopeName\":{scope},\"Operator\":{operator},\"Values\":{values}}}")
     });
-    renamed.collect()
+    format!("{{\"MatchExpressions\":[{}]}}", renamed.collect::<Vec<_>>().join(","))
 }
 
 /// What a quota warns of: requests that may come to more than limits.

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::options::WriteOptions;
 use super::{Call, decode, render};
+use crate::admission::resource_quota::End;
 use crate::admission::{self, Operation, Request, service};
 use crate::body::Response;
 use crate::codec;
@@ -110,6 +111,7 @@ impl Insert<'_> {
             namespace: &namespace,
             name: &named,
             old: None,
+            dry_run: self.options.dry_run,
         };
         admission::mutate(&request, &mut object).await?;
         let generated = name_it(&mut object);
@@ -122,8 +124,9 @@ impl Insert<'_> {
         if !errors.is_empty() {
             return Err(ApiError::invalid(kind, &name, &errors));
         }
-        admission::validate(&request, &object).await?;
+        let charge = admission::validate(self.context, &request, &object).await?;
         let inserted = self.store(object, generated).await;
+        charge.settle(end(&inserted)).await;
         held.settle(&inserted, |inserted| matches!(inserted, Inserted::Stored(_)));
         inserted
     }
@@ -185,6 +188,16 @@ impl Insert<'_> {
             }
         }
         unreachable!("the loop returns")
+    }
+}
+
+/// What became of a creation, for whoever holds something until then.
+fn end(inserted: &Result<Inserted>) -> End {
+    match inserted {
+        Ok(Inserted::Stored(_)) => End::Stored,
+        Ok(Inserted::Dry(_)) => End::NotStored,
+        Err(error) if error.reason == "AlreadyExists" => End::NotStored,
+        Err(_) => End::Unknown,
     }
 }
 

@@ -136,7 +136,7 @@ impl Deletion<'_> {
         for _ in 0..ATTEMPTS {
             let object = context::read(self.kind, &stored)?;
             self.check(options, &object)?;
-            self.admit(&object).await?;
+            self.admit(&object, options.dry_run).await?;
             let outcome = match plan(self.kind, object, options, jiff::Timestamp::now()) {
                 Step::Pending => return Ok(Removed::Later(stored)),
                 Step::Mark(object) if options.dry_run => return Ok(Removed::Gone(object)),
@@ -165,7 +165,7 @@ impl Deletion<'_> {
         Err(ApiError::modified(self.kind, self.name))
     }
 
-    async fn admit(&self, object: &Value) -> Result<()> {
+    async fn admit(&self, object: &Value, dry_run: bool) -> Result<()> {
         let request = Request {
             context: self.context,
             identity: self.identity,
@@ -175,6 +175,7 @@ impl Deletion<'_> {
             namespace: self.namespace,
             name: self.name,
             old: Some(object),
+            dry_run,
         };
         admission::admit(&request, &mut Value::Null).await
     }

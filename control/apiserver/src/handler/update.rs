@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::create::{self, Insert, Inserted, encode};
 use super::options::WriteOptions;
 use super::{Call, decode, render};
+use crate::admission::resource_quota::{self, Charge, End};
 use crate::admission::service::{self, Held};
 use crate::admission::{self, Operation, Request};
 use crate::authz;
@@ -220,8 +221,12 @@ impl<'a> Change<'a> {
             if !given.is_empty() && given != version_of(&old) {
                 return Err(ApiError::modified(self.kind, self.name));
             }
-            let (new, held) = self.settle(new, &old).await?;
+            let (mut new, held, charge) = self.settle(new, &old).await?;
+            let request = self.request(&old);
+            let closed = resource_quota::correct(&request, &mut new, &old).await?;
             let written = self.write(&stored, &old, new).await;
+            drop(closed);
+            charge.settle(end(&written)).await;
             held.settle(&written, |written| matches!(written, Ok(Changed::Stored(_))));
             match written? {
                 Ok(changed) => return Ok(changed),
@@ -234,7 +239,7 @@ impl<'a> Change<'a> {
     }
 
     /// Puts in what clients may not change, defaults, admits and validates.
-    async fn settle(&self, mut new: Value, old: &Value) -> Result<(Value, Held<'a>)> {
+    async fn settle(&self, mut new: Value, old: &Value) -> Result<(Value, Held<'a>, Charge<'a>)> {
         let kind = self.kind;
         if self.check_uid {
             self.same_uid(&new, old)?;
@@ -264,10 +269,11 @@ impl<'a> Change<'a> {
         if !errors.is_empty() {
             return Err(ApiError::invalid(kind, self.name, &errors));
         }
-        if self.extent != Extent::Server {
-            admission::validate(&request, &new).await?;
-        }
-        Ok((new, held))
+        let charge = match self.extent {
+            Extent::Server => Charge::nothing(self.context),
+            _ => admission::validate(self.context, &request, &new).await?,
+        };
+        Ok((new, held, charge))
     }
 
     fn request<'r>(&self, old: &'r Value) -> Request<'r>
@@ -283,6 +289,7 @@ impl<'a> Change<'a> {
             namespace: self.namespace,
             name: self.name,
             old: Some(old),
+            dry_run: self.options.dry_run,
         }
     }
 
@@ -343,6 +350,15 @@ impl<'a> Change<'a> {
             service::changed(self.context, self.kind, &new, old);
         }
         Ok(written)
+    }
+}
+
+/// What became of a change, for whoever holds something until then.
+fn end(written: &Result<std::result::Result<Changed, Option<KeyValue>>>) -> End {
+    match written {
+        Ok(Ok(Changed::Stored(_))) => End::Stored,
+        Ok(_) => End::NotStored,
+        Err(_) => End::Unknown,
     }
 }
 

@@ -4,5 +4,6 @@
 
 mod garbage;
 mod life;
+mod quotas;
 mod roles;
 mod support;
