@@ -128,7 +128,8 @@ const MUTATING: &[&dyn Mutating] = &[
 ];
 
 /// The validating phase, in upstream's order.
-const VALIDATING: &[&dyn Validating] = &[&limit_ranger::LimitRanger, &priority::Priority];
+const VALIDATING: &[&dyn Validating] =
+    &[&limit_ranger::LimitRanger, &priority::Priority, &runtime_class::RuntimeClass];
 
 /// Waits until the plugins know of a change to what they act by: who has been told of a rule finds it in force.
 pub(crate) async fn learn(context: &Context, kind: &Kind, revision: Revision) {
