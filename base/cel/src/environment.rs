@@ -30,7 +30,6 @@ pub(crate) struct Variable {
     pub name: String,
     pub kind: Type,
     /// What bounds its size, if it has a schema.
-    #[allow(dead_code, reason = "the estimate of costs reads it")]
     pub schema: Option<Arc<Schema>>,
 }
 

@@ -1,7 +1,8 @@
 //! Kubernetes' dialect of CEL: parsed, type-checked, weighed and evaluated. Pure: no I/O, no clock, no async.
 //!
 //! An [`Environment`] says which variables an expression has; [`Environment::compile`] makes a [`Program`] of a text, or says
-//! what is wrong with it in upstream's words; [`Program::evaluate`] runs it on [`Bindings`] with a budget and says what it cost.
+//! what is wrong with it in upstream's words; [`Program::estimated_cost`] says what it may cost, by the sizes that schemas allow;
+//! [`Program::evaluate`] runs it on [`Bindings`] with a budget and says what it cost.
 //! Objects are borrowed: a [`Value`] is a view of JSON, through a [`Schema`] where there is one.
 //!
 //! ```
@@ -17,6 +18,7 @@
 //! let outcome = rule.evaluate(&bindings, limits::PER_CALL);
 //! assert!(matches!(outcome.value, Ok(Value::Bool(true))));
 //! assert_eq!(outcome.cost, 16);
+//! assert!(rule.estimated_cost().most < limits::ESTIMATED_PER_RULE);
 //! let wrong = environment.compile("self.replica").err().unwrap();
 //! assert_eq!(wrong.0[0].message, "undefined field 'replica'");
 //! ```
@@ -30,6 +32,7 @@ mod compare;
 mod declare;
 mod environment;
 mod error;
+mod estimate;
 mod eval;
 mod functions;
 mod kind;
@@ -55,6 +58,7 @@ mod value;
 pub use compare::{equal, order};
 pub use environment::Environment;
 pub use error::{CompileError, CompileErrors, EvalError};
+pub use estimate::Range;
 pub use functions::quantity::Amount;
 pub use kind::Type;
 pub use list::List;

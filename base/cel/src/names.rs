@@ -28,6 +28,11 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
+/// Whether a name is a word of the language.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    RESERVED.contains(&name)
+}
+
 /// The name under which an expression reaches the property `name`; nothing if it cannot.
 pub fn escape(name: &str) -> Option<Cow<'_, str>> {
     let first = name.bytes().next()?;

@@ -140,7 +140,11 @@ impl Schema {
     /// The field that expressions call `name`.
     pub fn field(&self, name: &str) -> Option<&Arc<Schema>> {
         match &self.shape {
-            Shape::Object { fields } => fields.get(name),
+            Shape::Object { fields } => {
+                // A word of the language may also stand there as it is.
+                let word = || names::is_reserved(name).then(|| fields.get(&format!("__{name}__"))).flatten();
+                fields.get(name).or_else(word)
+            }
             _ => None,
         }
     }

@@ -44,12 +44,82 @@ fn plain(expr: &str) -> Vec<Json> {
     }
 }
 
+/// Expressions on objects with a schema: each is asked of every object, beside which the next one is the old one.
+fn with_schema(expr: &str) -> Vec<Json> {
+    let schema: Json = serde_json::from_str(include_str!("cases/schema.json")).unwrap();
+    let objects: Vec<Json> = serde_json::from_str(include_str!("cases/objects.json")).unwrap();
+    let mut questions: Vec<Json> = (0..objects.len())
+        .map(|at| {
+            let (new, old) = (&objects[at], &objects[(at + 1) % objects.len()]);
+            json!({"env": "schema", "expr": expr, "schema": schema, "self": new, "old": old})
+        })
+        .collect();
+    if expr.contains("oldSelf") {
+        questions.push(
+            json!({"env": "schema", "expr": expr, "schema": schema, "self": objects[0], "old": objects[0]}),
+        );
+    }
+    questions
+}
+
+/// Rules at the root of a resource, at single values, and with an old value that may be missing.
+fn elsewhere() -> Vec<Json> {
+    let text = json!({"type": "string", "maxLength": 10});
+    let root = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": {"type": "integer"}}}}});
+    let object = json!({"apiVersion": "a/v1", "kind": "A", "metadata": {"name": "n", "labels": {"l": "m"}}, "spec": {"a": 1}});
+    let mut questions = Vec::new();
+    for expr in [
+        "self.metadata.name",
+        "self.metadata.labels",
+        "self.kind == 'A'",
+        "self.spec.a",
+        "self.apiVersion",
+        "self.metadata",
+    ] {
+        questions.push(json!({"env": "schema", "root": true, "expr": expr, "schema": root, "self": object}));
+        questions.push(json!({"env": "schema", "expr": expr, "schema": root, "self": object}));
+    }
+    for expr in ["self == oldSelf", "self.size() < 5", "oldSelf + self", "self.a", "self.all(c, true)"] {
+        questions.push(json!({"env": "schema", "expr": expr, "schema": text, "self": "new", "old": "old"}));
+    }
+    for expr in [
+        "oldSelf.hasValue()",
+        "oldSelf.orValue('none') == self",
+        "!oldSelf.hasValue() || oldSelf.value() == self",
+        "oldSelf == self",
+        "oldSelf.optMap(o, o + self).orValue('x')",
+        "oldSelf.size()",
+    ] {
+        for old in [json!(null), json!("new")] {
+            questions
+                .push(json!({"env": "optional", "expr": expr, "schema": text, "self": "new", "old": old}));
+        }
+    }
+    let list =
+        json!({"type": "array", "items": {"type": "object", "properties": {"n": {"type": "integer"}}}});
+    for expr in [
+        "self.all(i, i.n > 0)",
+        "self.map(i, i.n).sum()",
+        "self == oldSelf",
+        "self[0] == oldSelf[0]",
+        "self.exists(i, i == oldSelf[0])",
+    ] {
+        let values = json!([{"n": 1}, {"n": 2}]);
+        questions
+            .push(json!({"env": "schema", "expr": expr, "schema": list, "self": values, "old": [{"n": 1}]}));
+    }
+    questions
+}
+
 /// The questions whose answers are recorded.
 pub(crate) fn fixed() -> Vec<Json> {
-    TEXTS.iter().flat_map(|text| text.lines()).flat_map(plain).collect()
+    let plain = TEXTS.iter().flat_map(|text| text.lines()).flat_map(plain);
+    plain.chain(elsewhere()).collect()
 }
 
 /// All questions.
 pub(crate) fn all() -> Vec<Json> {
-    fixed()
+    let mut questions = fixed();
+    questions.extend(include_str!("cases/schema.txt").lines().flat_map(with_schema));
+    questions
 }

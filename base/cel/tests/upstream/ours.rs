@@ -48,7 +48,10 @@ fn evaluated(environment: &Environment, expr: &str, bindings: &Bindings<'_>) -> 
         Err(errors) => return json!({"refused": true, "why": errors.to_string()}),
     };
     let outcome = program.evaluate(bindings, limits::PER_CALL);
+    let estimate = program.estimated_cost();
     let mut out = json!({
+        "least": estimate.least.to_string(),
+        "most": estimate.most.to_string(),
         "type": program.output_type().to_string(),
         "cost": outcome.cost.to_string(),
     });
