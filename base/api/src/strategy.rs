@@ -10,6 +10,7 @@ pub(crate) mod config;
 pub(crate) mod definitions;
 pub(crate) mod devices;
 pub(crate) mod events;
+pub(crate) mod flow;
 mod job_selector;
 pub(crate) mod network;
 pub(crate) mod pod;
@@ -173,6 +174,11 @@ pub trait Strategy: std::fmt::Debug + Send + Sync {
 
     /// Whether a changed object's metadata is judged once more like that of a new one; clients see what is said twice.
     fn looks_at_all_metadata_again(&self) -> bool {
+        false
+    }
+
+    /// The same for an object whose `/status` or `/approval` changed.
+    fn parts_look_at_all_metadata_again(&self) -> bool {
         false
     }
 

@@ -8,15 +8,19 @@ pub(crate) mod autoscaler;
 pub(crate) mod budget;
 pub(crate) mod certificate;
 pub(crate) mod claim;
+pub(crate) mod class;
 mod condition;
 pub(crate) mod core;
 pub(crate) mod device;
 pub(crate) mod endpoints;
 mod error;
+pub(crate) mod event;
+pub(crate) mod flow;
 pub(crate) mod ingress;
 pub mod limits;
 mod meta;
 pub(crate) mod network;
+pub(crate) mod node;
 pub(crate) mod pod;
 pub(crate) mod rbac;
 pub(crate) mod storage;
@@ -66,6 +70,9 @@ pub fn update_part(kind: &Kind, part: Part, new: &Value, old: &Value) -> Vec<Fie
     let mut errors = Errors::default();
     if matches!(part, Part::Status | Part::Approval) {
         metadata_update(kind, new, old, &mut errors);
+        if kind.strategy.parts_look_at_all_metadata_again() {
+            meta::create(kind, new, &mut errors);
+        }
     }
     kind.strategy.validate_part(part, new, old, &mut errors);
     errors.done()

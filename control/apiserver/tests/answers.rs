@@ -221,12 +221,15 @@ async fn a_bound_pod_knows_where_its_node_is_and_forgets_the_hint() {
     server.stop().await;
 }
 
+/// A signing request for a key that nobody has any more.
+const SIGNING_REQUEST: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIR01HNENBUUF3RERFS01BZ0dBMVVFQXd3QmVEQlpNQk1HQnlxR1NNNDlBZ0VHQ0NxR1NNNDlBd0VIQTBJQQpCTXVGM0MxcVF6aTFTV3poWHlzTkRZNTQxVjJvV0QrVW4rZ2h4ZnpyTTFBZ09OSktZU2JFbExXUzViZWRBMEZjCi9Ia1VpS1BUaHJNUGc4YlgyZUVDbG1hZ0FEQUtCZ2dxaGtqT1BRUURBZ05JQURCRkFpQVhHUk5sUXFVRWRUSVMKaUJab3hwWHZZUzZjaGF6WDFTenBtL2grN0VCMVFRSWhBTWJjcXdSa1piaWh1S1d4Rm51UmppN1UvSDYwNWVWVApDcWZmeWtEYk0wZlUKLS0tLS1FTkQgQ0VSVElGSUNBVEUgUkVRVUVTVC0tLS0tCg==";
+
 #[tokio::test]
 async fn an_approval_keeps_annotations_and_only_an_approval_approves() {
     let server = start().await;
     let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
-    let request = json!({"metadata": {"name": "r"}, "spec": {"request": "LS0t", "signerName": "example.com/x",
-        "usages": ["client auth"]}});
+    let request = json!({"metadata": {"name": "r"}, "spec": {"request": SIGNING_REQUEST,
+        "signerName": "example.com/x", "usages": ["client auth"]}});
     assert_eq!(server.post(requests, &request).await.code, 201);
     let merge = "application/merge-patch+json";
     let verdict = json!([{"type": "Approved", "status": "True", "reason": "r", "message": "m"}]);

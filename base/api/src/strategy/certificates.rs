@@ -2,16 +2,42 @@
 
 use serde_json::Value;
 
-use super::Strategy;
-use crate::Part;
+use super::{Object, Strategy, copy};
 use crate::table::{self, Column};
+use crate::validate::certificate::Through;
 use crate::validate::{self, Errors};
+use crate::{Kind, Part, syntax};
 
 /// Certificate signing requests.
 #[derive(Debug)]
 pub(crate) struct SigningRequests;
 
 impl Strategy for SigningRequests {
+    fn name_complaints(&self, name: &str) -> Vec<String> {
+        syntax::path_segment(name)
+    }
+
+    fn prepare_update(&self, _: &Kind, new: &mut Object, old: &Value) {
+        copy(new, old, "spec");
+        copy(new, old, "status");
+    }
+
+    fn looks_at_all_metadata_again(&self) -> bool {
+        true
+    }
+
+    fn parts_look_at_all_metadata_again(&self) -> bool {
+        true
+    }
+
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::certificate::create(object, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::certificate::update(new, old, Through::Main, errors);
+    }
+
     fn prepare_part(&self, part: Part, mut new: Value, old: &Value) -> Value {
         if part == Part::Approval {
             keep_all_but_conditions(&mut new, old);
@@ -27,11 +53,12 @@ impl Strategy for SigningRequests {
     }
 
     fn validate_part(&self, part: Part, new: &Value, old: &Value, errors: &mut Errors) {
-        match part {
-            Part::Status => validate::certificate::update(new, old, false, errors),
-            Part::Approval => validate::certificate::update(new, old, true, errors),
-            _ => {}
-        }
+        let through = match part {
+            Part::Status => Through::Status,
+            Part::Approval => Through::Approval,
+            _ => return,
+        };
+        validate::certificate::update(new, old, through, errors);
     }
 
     fn columns(&self) -> &[Column] {

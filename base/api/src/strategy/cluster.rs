@@ -92,17 +92,21 @@ impl Strategy for Nodes {
 
     fn prepare_create(&self, _: &Kind, _: &mut Object) {}
 
+    fn looks_at_all_metadata_again(&self) -> bool {
+        true
+    }
+
     fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
-        validate::core::node(object, errors);
+        validate::node::node(object, errors);
     }
 
     fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
-        validate::core::node_update(new, old, errors);
+        validate::node::update(new, old, errors);
     }
 
     fn validate_part(&self, part: Part, new: &Value, old: &Value, errors: &mut Errors) {
         if part == Part::Status {
-            validate::core::node_update(new, old, errors);
+            validate::node::update(new, old, errors);
         }
     }
 
@@ -127,12 +131,28 @@ impl Strategy for Leases {
         Facts { creates_on_update: true, updates_unconditionally: false, ..Facts::PLAIN }
     }
 
+    fn prepare_create(&self, _: &Kind, object: &mut Object) {
+        forget_coordination(object);
+    }
+
+    fn prepare_update(&self, _: &Kind, new: &mut Object, _: &Value) {
+        forget_coordination(new);
+    }
+
     fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
         validate::core::lease(object, errors);
     }
 
     fn columns(&self) -> &[Column] {
         table::columns::LEASE
+    }
+}
+
+/// Drops what belongs to coordinated leader election, a feature that upstream has switched off.
+fn forget_coordination(lease: &mut Object) {
+    if let Some(Value::Object(spec)) = lease.get_mut("spec") {
+        spec.remove("strategy");
+        spec.remove("preferredHolder");
     }
 }
 
@@ -145,8 +165,16 @@ impl Strategy for RuntimeClasses {
         Facts { creates_on_update: true, updates_unconditionally: false, ..Facts::PLAIN }
     }
 
+    fn looks_at_all_metadata_again(&self) -> bool {
+        true
+    }
+
     fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
-        validate::workload::runtime_class(object, errors);
+        validate::class::runtime(object, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::class::runtime_update(new, old, errors);
     }
 
     fn columns(&self) -> &[Column] {
@@ -167,8 +195,12 @@ impl Strategy for PriorityClasses {
         absent(object, "preemptionPolicy", "PreemptLowerPriority");
     }
 
-    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
-        validate::workload::priority_class(object, errors);
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::class::priority(object, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::class::priority_update(new, old, errors);
     }
 
     fn columns(&self) -> &[Column] {

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{Facts, Strategy};
 use crate::quota::Measure;
 use crate::table::{self, Column};
+use crate::validate::event::Door;
 use crate::validate::{self, Errors};
 use crate::{Kind, convert, fields, syntax};
 
@@ -35,7 +36,7 @@ impl Strategy for LegacyEvents {
     }
 
     fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
-        validate::core::event(object, errors);
+        validate::event::event(object, Door::Legacy, errors);
     }
 
     fn columns(&self) -> &[Column] {
@@ -67,8 +68,16 @@ impl Strategy for Events {
         Measure::Nothing
     }
 
-    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
-        validate::core::new_event(object, errors);
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        let event = in_core(object);
+        validate::event::event(&event, Door::New, errors);
+        validate::event::new_event(&event, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        let (new, old) = (in_core(new), in_core(old));
+        validate::event::event(&new, Door::New, errors);
+        validate::event::new_event_update(&new, &old, errors);
     }
 
     fn columns(&self) -> &[Column] {
@@ -97,6 +106,13 @@ impl Strategy for Events {
     fn to_served(&self, object: &mut Value) {
         convert::event_from_core(object);
     }
+}
+
+/// An event of `events.k8s.io` in the shape in which all are judged.
+fn in_core(event: &Value) -> Value {
+    let mut event = event.clone();
+    convert::event_to_core(&mut event);
+    event
 }
 
 fn source<'a>(object: &'a Value, source: &str, reporter: &str) -> Option<Cow<'a, str>> {

@@ -1,4 +1,4 @@
-//! Kinds that say what is allowed: webhooks, admission policies, disruption budgets, flow control.
+//! Kinds that say what is allowed: webhooks, admission policies, disruption budgets.
 
 use serde_json::Value;
 
@@ -82,15 +82,5 @@ impl Strategy for DisruptionBudgets {
 
     fn columns(&self) -> &[Column] {
         table::columns::DISRUPTION_BUDGET
-    }
-}
-
-/// Flow schemas and priority levels.
-#[derive(Debug)]
-pub(crate) struct FlowControl;
-
-impl Strategy for FlowControl {
-    fn facts(&self) -> Facts {
-        Facts { generation: Generation::Counted, ..Facts::PLAIN }
     }
 }

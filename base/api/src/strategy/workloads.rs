@@ -7,14 +7,75 @@ use serde_json::{Map, Value, json};
 use super::{Facts, Generation, Object, Strategy, copy, job_selector, part, reset_status};
 use crate::defaults::{self, absent, child, pod_template, workload};
 use crate::table::{self, Column};
+use crate::validate::workload::Counts;
 use crate::validate::{self, Errors};
-use crate::{Kind, Part, convert, fields, warnings};
+use crate::{Kind, Part, convert, fields, syntax, warnings};
 
 /// Facts of kinds whose generation counts.
 const COUNTED: Facts = Facts { generation: Generation::Counted, ..Facts::PLAIN };
 
 /// Where daemon sets still carry the generation of their template.
 pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// What holds among the numbers of each status.
+const REPLICAS: Counts = Counts {
+    all: &[
+        "replicas",
+        "fullyLabeledReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "observedGeneration",
+        "terminatingReplicas",
+    ],
+    parts: &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"],
+    available: "cannot be greater than readyReplicas",
+    collides: false,
+};
+const DEPLOYED: Counts = Counts {
+    all: &[
+        "observedGeneration",
+        "replicas",
+        "updatedReplicas",
+        "readyReplicas",
+        "availableReplicas",
+        "unavailableReplicas",
+        "terminatingReplicas",
+        "collisionCount",
+    ],
+    parts: &["updatedReplicas", "readyReplicas", "availableReplicas"],
+    available: "cannot be greater than readyReplicas",
+    collides: true,
+};
+const STATEFUL: Counts = Counts {
+    all: &[
+        "replicas",
+        "readyReplicas",
+        "currentReplicas",
+        "updatedReplicas",
+        "availableReplicas",
+        "observedGeneration",
+        "collisionCount",
+    ],
+    parts: &["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"],
+    available: "cannot be greater than status.readyReplicas",
+    collides: true,
+};
+const DAEMONS: Counts = Counts {
+    all: &[
+        "currentNumberScheduled",
+        "numberMisscheduled",
+        "desiredNumberScheduled",
+        "numberReady",
+        "observedGeneration",
+        "updatedNumberScheduled",
+        "numberAvailable",
+        "numberUnavailable",
+        "collisionCount",
+    ],
+    parts: &[],
+    available: "",
+    collides: true,
+};
 
 /// Templates of pods.
 #[derive(Debug)]
@@ -55,6 +116,12 @@ impl Strategy for ReplicationControllers {
         validate::workload::replication_controller(object, errors);
     }
 
+    fn validate_part(&self, part: Part, new: &Value, old: &Value, errors: &mut Errors) {
+        if part == Part::Status {
+            validate::workload::counts(new, old, &REPLICAS, errors);
+        }
+    }
+
     fn columns(&self) -> &[Column] {
         table::columns::REPLICAS
     }
@@ -79,12 +146,17 @@ impl Strategy for ReplicaSets {
     }
 
     fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
-        // Upstream says deployment here too.
-        validate::workload::replicated(object, "deployment", true, errors);
+        validate::workload::replica_set(object, errors);
     }
 
     fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
-        validate::workload::keep(&["selector"], new, old, errors);
+        validate::workload::keep_selector(new, old, errors);
+    }
+
+    fn validate_part(&self, part: Part, new: &Value, old: &Value, errors: &mut Errors) {
+        if part == Part::Status {
+            validate::workload::counts(new, old, &REPLICAS, errors);
+        }
     }
 
     fn warnings(&self, object: &Value) -> Vec<String> {
@@ -114,11 +186,17 @@ impl Strategy for Deployments {
     }
 
     fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
-        validate::workload::replicated(object, "deployment", true, errors);
+        validate::workload::deployment(object, errors);
     }
 
     fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
-        validate::workload::keep(&["selector"], new, old, errors);
+        validate::workload::keep_selector(new, old, errors);
+    }
+
+    fn validate_part(&self, part: Part, new: &Value, old: &Value, errors: &mut Errors) {
+        if part == Part::Status {
+            validate::workload::counts(new, old, &DEPLOYED, errors);
+        }
     }
 
     fn warnings(&self, object: &Value) -> Vec<String> {
@@ -143,12 +221,23 @@ impl Strategy for StatefulSets {
         workload::stateful_set(object);
     }
 
-    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
-        validate::workload::replicated(object, "statefulset", true, errors);
+    fn name_complaints(&self, name: &str) -> Vec<String> {
+        syntax::dns_label(name)
+    }
+
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::workload::stateful_set(object, false, errors);
     }
 
     fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::workload::stateful_set(new, true, errors);
         validate::workload::stateful_set_update(new, old, errors);
+    }
+
+    fn validate_part(&self, part: Part, new: &Value, old: &Value, errors: &mut Errors) {
+        if part == Part::Status {
+            validate::workload::counts(new, old, &STATEFUL, errors);
+        }
     }
 
     fn warnings(&self, object: &Value) -> Vec<String> {
@@ -188,13 +277,18 @@ impl Strategy for DaemonSets {
         template_generation(new, if changed { before.saturating_add(1) } else { before });
     }
 
-    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
-        // Upstream lets a missing selector pass here and complains about the labels instead.
-        validate::workload::replicated(object, "daemonset", false, errors);
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::workload::daemon_set(object, false, errors);
     }
 
     fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
-        validate::workload::keep(&["selector"], new, old, errors);
+        validate::workload::daemon_set_update(new, old, errors);
+    }
+
+    fn validate_part(&self, part: Part, new: &Value, old: &Value, errors: &mut Errors) {
+        if part == Part::Status {
+            validate::workload::counts(new, old, &DAEMONS, errors);
+        }
     }
 
     fn warnings(&self, object: &Value) -> Vec<String> {
@@ -218,6 +312,14 @@ pub(crate) struct Revisions;
 impl Strategy for Revisions {
     fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
         validate::workload::revision(object, errors);
+    }
+
+    fn looks_at_all_metadata_again(&self) -> bool {
+        true
+    }
+
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::workload::revision_data(object, errors);
     }
 
     fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {

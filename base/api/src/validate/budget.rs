@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::error::{Errors, Shown, list, text};
+use super::error::{Errors, Shown, text};
 use super::{condition, meta};
 use crate::path::Path;
 use crate::syntax;
@@ -34,25 +34,7 @@ pub(crate) fn update(new: &Value, old: &Value, errors: &mut Errors) {
 
 /// The specification as upstream's internal type prints itself.
 fn shown(spec: &Value) -> String {
-    let selector = &spec["selector"];
-    let mut fields = Vec::new();
-    for field in ["matchLabels", "matchExpressions"].iter().filter(|field| !selector[**field].is_null()) {
-        let value = if *field == "matchExpressions" {
-            let one = |e: &Value| {
-                let values = if e["values"].is_null() {
-                    String::new()
-                } else {
-                    format!(",\"values\":{}", e["values"])
-                };
-                format!("{{\"key\":{},\"operator\":{}{values}}}", e["key"], e["operator"])
-            };
-            format!("[{}]", list(&selector[*field]).iter().map(one).collect::<Vec<_>>().join(","))
-        } else {
-            selector[*field].to_string()
-        };
-        fields.push(format!("\"{field}\":{value}"));
-    }
-    let selector = if selector.is_null() { "null".to_owned() } else { format!("{{{}}}", fields.join(",")) };
+    let selector = meta::shown_selector(&spec["selector"]);
     format!(
         "{{\"MinAvailable\":{},\"Selector\":{selector},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{}}}",
         spec["minAvailable"], spec["maxUnavailable"], spec["unhealthyPodEvictionPolicy"]

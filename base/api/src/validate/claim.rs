@@ -16,6 +16,11 @@ pub(crate) fn create(object: &Value, errors: &mut Errors) {
     spec(&object["spec"], &Path::root("spec"), &Before::default(), errors);
 }
 
+/// The specification of a claim that is made from a template.
+pub(super) fn template(given: &Value, path: &Path<'_>, errors: &mut Errors) {
+    spec(given, path, &Before::default(), errors);
+}
+
 /// What of the stored claim is let be.
 #[derive(Default)]
 struct Before {

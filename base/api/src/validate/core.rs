@@ -1,12 +1,11 @@
-//! Rules of config maps, secrets, nodes, namespaces, events and leases.
+//! Rules of config maps, secrets, namespaces and leases.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::error::{Errors, Seen, list, text};
+use super::error::{Errors, list, text};
 use crate::path::Path;
-use crate::quantity::Quantity;
 use crate::syntax;
 
 const DATA_LIMIT: usize = 1024 * 1024;
@@ -120,87 +119,6 @@ pub(crate) fn data_update(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-pub(crate) fn node(object: &Value, errors: &mut Errors) {
-    let metadata = Path::root("metadata");
-    taints(&object["spec"]["taints"], &metadata.child("taints"), errors);
-    let status = Path::root("status");
-    for list_name in ["capacity", "allocatable"] {
-        let path = status.child(list_name);
-        for (name, amount) in object["status"][list_name].as_object().into_iter().flatten() {
-            let here = path.key(name);
-            super::pod::resource_name(name, &here, errors);
-            match Quantity::parse(text(amount)) {
-                Ok(quantity) if quantity.is_negative() => {
-                    errors.invalid(&here, text(amount), "must be greater than or equal to 0");
-                }
-                _ => {}
-            }
-        }
-    }
-    let spec = Path::root("spec");
-    let path = spec.child("podCIDRs");
-    for (i, cidr) in list(&object["spec"]["podCIDRs"]).iter().enumerate() {
-        if !is_cidr(text(cidr)) {
-            errors.invalid(
-                &path.index(i),
-                text(cidr),
-                "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)",
-            );
-        }
-    }
-}
-
-fn is_cidr(value: &str) -> bool {
-    let Some((address, length)) = value.split_once('/') else { return false };
-    match (address.parse::<std::net::IpAddr>(), length.parse::<u8>()) {
-        (Ok(ip), Ok(n)) => n <= if ip.is_ipv4() { 32 } else { 128 },
-        _ => false,
-    }
-}
-
-fn taints(taints: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let mut seen = Seen::default();
-    for (i, taint) in list(taints).iter().enumerate() {
-        let here = path.index(i);
-        let (key, effect) = (text(&taint["key"]), text(&taint["effect"]));
-        errors.all_invalid(&here.child("key"), key, syntax::qualified_name(key));
-        let complaints = syntax::label_value(text(&taint["value"]));
-        if !complaints.is_empty() {
-            errors.invalid(&here.child("value"), text(&taint["value"]), &complaints.join(";"));
-        }
-        errors.one_of(
-            &here.child("effect"),
-            &taint["effect"],
-            &["NoSchedule", "PreferNoSchedule", "NoExecute"],
-        );
-        if seen.again((key, effect)) {
-            errors.duplicate(&here, taint);
-        }
-    }
-}
-
-pub(crate) fn node_update(new: &Value, old: &Value, errors: &mut Errors) {
-    let status = Path::root("status");
-    let path = status.child("addresses");
-    let addresses = list(&new["status"]["addresses"]);
-    let mut seen = Seen::default();
-    for (i, address) in addresses.iter().enumerate() {
-        if seen.again((text(&address["type"]), text(&address["address"]))) {
-            errors.duplicate(&path.index(i), address);
-        }
-    }
-    let spec = Path::root("spec");
-    for field in ["podCIDRs", "providerID"] {
-        let before = &old["spec"][field];
-        let given = !list(before).is_empty() || !text(before).is_empty();
-        if given && before != &new["spec"][field] {
-            let shown = if field == "podCIDRs" { "podCIDR" } else { field };
-            let words = format!("node updates may not change {shown} except from \"\" to valid");
-            errors.forbidden(&spec.child(field), &words);
-        }
-    }
-}
-
 pub(crate) fn namespace(object: &Value, errors: &mut Errors) {
     let spec = Path::root("spec");
     let path = spec.child("finalizers");
@@ -239,80 +157,6 @@ pub(crate) fn namespace_status(object: &Value, errors: &mut Errors) {
     }
 }
 
-/// Rules that hold for events of both groups.
-pub(crate) fn event(object: &Value, errors: &mut Errors) {
-    let namespace = text(&object["metadata"]["namespace"]);
-    let involved = text(&object["involvedObject"]["namespace"]);
-    let root = Path::root("involvedObject");
-    let mismatch = |errors: &mut Errors| {
-        errors.invalid(&root.child("namespace"), involved, "does not match event.namespace")
-    };
-    if object["eventTime"].is_null() {
-        let fits =
-            if involved.is_empty() { matches!(namespace, "" | "default") } else { involved == namespace };
-        if !fits {
-            mismatch(errors);
-        }
-    } else {
-        if involved.is_empty() && !matches!(namespace, "default" | "kube-system") {
-            mismatch(errors);
-        }
-        reported(object, "reportingComponent", "message", errors);
-    }
-    errors.all_invalid(&Path::root("namespace"), namespace, syntax::dns_subdomain(namespace));
-}
-
-/// Fields an event with a micro-second time must carry.
-fn reported(object: &Value, reporter: &str, message: &str, errors: &mut Errors) {
-    let name = text(&object[reporter]);
-    if name.is_empty() {
-        errors.required(&Path::root(reporter), "");
-    }
-    errors.all_invalid(&Path::root(reporter), name, syntax::qualified_name(name));
-    for (field, must, most) in [
-        ("reportingInstance", true, 128),
-        ("action", true, 128),
-        ("reason", true, 128),
-        (message, false, 1024),
-    ] {
-        let value = text(&object[field]);
-        if must && value.is_empty() {
-            errors.required(&Path::root(field), "");
-        }
-        if value.len() > most {
-            errors.invalid(&Path::root(field), "", &format!("can have at most {most} characters"));
-        }
-    }
-}
-
-/// Rules of `events.k8s.io/v1` on top: no deprecated fields, a time and a known type.
-pub(crate) fn new_event(object: &Value, errors: &mut Errors) {
-    if object["eventTime"].is_null() {
-        errors.required(&Path::root("eventTime"), "");
-    } else {
-        reported(object, "reportingController", "note", errors);
-    }
-    let kind = text(&object["type"]);
-    if !matches!(kind, "Normal" | "Warning") {
-        errors.invalid(&Path::root("type"), "", &format!("has invalid value: {kind}"));
-    }
-    for (field, old) in [
-        ("deprecatedFirstTimestamp", "firstTimestamp"),
-        ("deprecatedLastTimestamp", "lastTimestamp"),
-        ("deprecatedCount", "count"),
-    ] {
-        if !object[field].is_null() && object[field].as_i64() != Some(0) {
-            errors.invalid(&Path::root(old), "", "needs to be unset");
-        }
-    }
-    if !text(&object["deprecatedSource"]["component"]).is_empty() {
-        errors.invalid(&Path::root("source"), "", "needs to be unset");
-    }
-    if object["series"].is_object() && object["series"]["count"].as_i64().unwrap_or(0) < 2 {
-        errors.invalid(&Path::root("series.count"), "", "should be at least 2");
-    }
-}
-
 pub(crate) fn lease(object: &Value, errors: &mut Errors) {
     let path = Path::root("spec");
     let spec = &object["spec"];
@@ -320,7 +164,4 @@ pub(crate) fn lease(object: &Value, errors: &mut Errors) {
         errors.invalid(&path.child("leaseDurationSeconds"), seconds, "must be greater than 0");
     }
     errors.nonnegative(&path.child("leaseTransitions"), &spec["leaseTransitions"]);
-    if !text(&spec["preferredHolder"]).is_empty() && text(&spec["strategy"]).is_empty() {
-        errors.forbidden(&path.child("preferredHolder"), "may only be specified if `strategy` is defined");
-    }
 }

@@ -252,7 +252,11 @@ impl Errors {
     }
 
     pub(crate) fn duplicate(&mut self, path: &Path<'_>, value: impl Bad) {
-        self.push(Cause::Duplicate, path, Some(value.show()), "");
+        self.duplicate_because(path, value, "");
+    }
+
+    pub(super) fn duplicate_because(&mut self, path: &Path<'_>, value: impl Bad, detail: &str) {
+        self.push(Cause::Duplicate, path, Some(value.show()), detail);
     }
 
     pub(crate) fn not_found(&mut self, path: &Path<'_>, value: impl Bad) {

@@ -275,3 +275,24 @@ pub(super) fn is_bad_selector(selector: &Value) -> bool {
     label_selector(selector, &Path::root(""), &mut errors);
     !errors.is_empty()
 }
+
+/// A `LabelSelector` as upstream prints it.
+pub(super) fn shown_selector(selector: &Value) -> String {
+    if selector.is_null() {
+        return "null".to_owned();
+    }
+    let expression = |e: &Value| {
+        let values =
+            if e["values"].is_null() { String::new() } else { format!(",\"values\":{}", e["values"]) };
+        format!("{{\"key\":{},\"operator\":{}{values}}}", e["key"], e["operator"])
+    };
+    let mut fields = Vec::new();
+    if !selector["matchLabels"].is_null() {
+        fields.push(format!("\"matchLabels\":{}", selector["matchLabels"]));
+    }
+    if !selector["matchExpressions"].is_null() {
+        let all: Vec<String> = list(&selector["matchExpressions"]).iter().map(expression).collect();
+        fields.push(format!("\"matchExpressions\":[{}]", all.join(",")));
+    }
+    format!("{{{}}}", fields.join(","))
+}

@@ -16,8 +16,8 @@ use crate::path::Path;
 use crate::syntax;
 
 pub(super) use probe::port_or_name;
-pub(super) use resources::{container_resource_name, resource_name};
-pub(super) use scheduling::node_selector;
+pub(super) use resources::{amounts, container_resource_name, is_counted};
+pub(super) use scheduling::{node_selector, tolerations};
 pub(crate) use update::{update, update_ephemeral, update_resize, update_status};
 pub(super) use volume::{host_path, no_backsteps};
 

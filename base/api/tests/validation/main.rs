@@ -27,8 +27,22 @@ macro_rules! areas {
     };
 }
 
-const AREAS: &[Area] =
-    areas!["config", "endpoints", "ingress", "network", "policy", "rbac", "storage", "volumes"];
+const AREAS: &[Area] = areas![
+    "certificates",
+    "classes",
+    "config",
+    "endpoints",
+    "events",
+    "flow",
+    "ingress",
+    "network",
+    "nodes",
+    "policy",
+    "rbac",
+    "storage",
+    "volumes",
+    "workloads"
+];
 
 /// Lines of a record: what was asked in short, and the complaints.
 fn lines(record: &str) -> Vec<(Value, Vec<String>)> {

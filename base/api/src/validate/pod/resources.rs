@@ -51,6 +51,22 @@ pub(crate) fn is_extended(name: &str) -> bool {
         && syntax::qualified_name(&format!("requests.{name}")).is_empty()
 }
 
+/// Whether a node has pieces of it, and no parts of pieces.
+pub(in crate::validate) fn is_counted(name: &str) -> bool {
+    const COUNTED: &[&str] = &[
+        "pods",
+        "resourcequotas",
+        "services",
+        "replicationcontrollers",
+        "secrets",
+        "configmaps",
+        "persistentvolumeclaims",
+        "services.nodeports",
+        "services.loadbalancers",
+    ];
+    COUNTED.contains(&name) || is_extended(name)
+}
+
 /// Whether requests may be below limits.
 pub(in crate::validate) fn overcommits(name: &str) -> bool {
     is_native(name) && !is_hugepages(name)
@@ -81,7 +97,7 @@ pub(in crate::validate) fn container_resource_name(name: &str, path: &Path<'_>, 
 }
 
 /// A list of amounts by resource name.
-pub(super) fn amounts(amounts: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::validate) fn amounts(amounts: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (name, amount) in amounts.as_object().into_iter().flatten() {
         let here = path.key(name);
         container_resource_name(name, &here, errors);

@@ -7,7 +7,7 @@ use super::super::meta;
 use crate::path::Path;
 use crate::syntax;
 
-pub(super) fn tolerations(tolerations: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(in crate::validate) fn tolerations(tolerations: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (i, toleration) in list(tolerations).iter().enumerate() {
         let here = path.index(i);
         let (key, operator) = (text(&toleration["key"]), text(&toleration["operator"]));
