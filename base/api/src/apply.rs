@@ -280,6 +280,7 @@ fn is_reset(list: &Value) -> bool {
 /// Fields that the door written through ignores.
 fn reset_fields(kind: &Kind, subresource: &str) -> Set {
     match subresource {
+        "status" if kind.schema.is_structural() => Set::from_json(json!({"f:metadata": {}, "f:spec": {}})),
         "status" => Set::from_json(json!({"f:spec": {}})),
         "" if kind.has_status() => Set::from_json(json!({"f:status": {}})),
         _ => Set::default(),

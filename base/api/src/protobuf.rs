@@ -117,7 +117,9 @@ pub fn schema_of(api_version: &str, kind: &str) -> Option<&'static Message> {
         "" => "core",
         g => g.split('.').next().unwrap_or(g),
     };
+    let extensions = "io.k8s.apiextensions-apiserver.pkg.apis";
     strict::message(&format!("io.k8s.api.{package}.{version}.{kind}"))
+        .or_else(|| strict::message(&format!("{extensions}.{package}.{version}.{kind}")))
         .or_else(|| strict::message(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")))
 }
 

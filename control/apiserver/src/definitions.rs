@@ -225,55 +225,42 @@ impl Definer {
             names: definition["status"]["acceptedNames"].to_string(),
             terminating,
         };
+        let before = self.known.get(name);
         let mut change = (Vec::new(), Vec::new());
-        let known = self.known.entry(name.to_owned()).or_insert_with(|| Known {
-            revision: 0,
-            group: definition::group(&definition).to_owned(),
-            taken: Taken::default(),
-            contented: false,
-            made_from: None,
-            kinds: Vec::new(),
-        });
-        known.revision = entry.revision;
-        known.taken = Taken::by(&definition);
-        known.contented = conditions::is_true(&definition, "NamesAccepted");
-        if known.made_from.as_ref() != Some(&made_from) {
-            let kinds =
-                if conditions::is_served(&definition) { self.make(&definition, entry) } else { Vec::new() };
-            let known =
-                self.known.get_mut(name).ok_or_else(|| ApiError::internal("a definition is not known"))?;
+        let mut kinds = before.map(|known| known.kinds.clone()).unwrap_or_default();
+        let former = before.and_then(|known| known.made_from.as_ref());
+        let source = self.source(entry);
+        if former != Some(&made_from) {
             // What only goes away keeps its watches; what is defined anew ends them.
-            let anew = known.made_from.as_ref().is_some_and(|before| {
-                (&before.uid, before.generation, &before.names)
-                    != (&made_from.uid, made_from.generation, &made_from.names)
-            });
-            change = (std::mem::replace(&mut known.kinds, kinds.clone()), kinds);
-            known.made_from = Some(made_from);
-            if let Some(stored) = stored_kind(&change.1) {
+            let defined = |from: &MadeFrom| (from.uid.clone(), from.generation, from.names.clone());
+            let anew = former.is_some_and(|former| defined(former) != defined(&made_from));
+            let served = conditions::is_served(&definition);
+            let new = if served { make(&definition, &source) } else { Vec::new() };
+            if let (Some(stored), false) = (definition::stored_kind(&definition, &source), new.is_empty()) {
                 self.context.caches.add(&stored, anew).await?;
             }
+            change = (std::mem::replace(&mut kinds, new.clone()), new);
         }
-        if terminating {
-            self.let_go(name, &change.1);
+        let known = Known {
+            revision: entry.revision,
+            group: definition::group(&definition).to_owned(),
+            taken: Taken::by(&definition),
+            contented: conditions::is_true(&definition, "NamesAccepted"),
+            made_from: Some(made_from),
+            kinds,
+        };
+        self.known.insert(name.to_owned(), known);
+        if terminating && self.leaving.insert(name.to_owned()) {
+            let established = conditions::is_true(&definition, "Established");
+            let kind = definition::stored_kind(&definition, &source).filter(|_| established);
+            let uid = definition["metadata"]["uid"].clone();
+            self.cleanups.push(Box::pin(clean_up(self.context.clone(), name.to_owned(), uid, kind)));
         }
         Ok(Some(change))
     }
 
-    fn make(&self, definition: &Value, entry: &Entry) -> Vec<Arc<Kind>> {
-        let stored = Stored { context: Arc::downgrade(&self.context), key: entry.key.to_string() };
-        let source: Arc<dyn Source> = Arc::new(stored);
-        let mut kinds = definition::kinds(definition, &source);
-        kinds.retain(|kind| {
-            let builtin = context::is_builtin(kind);
-            if builtin {
-                tracing::warn!(
-                    resource = kind.qualified_resource(),
-                    "a definition takes no place of a built-in kind"
-                );
-            }
-            !builtin
-        });
-        kinds
+    fn source(&self, entry: &Entry) -> Arc<dyn Source> {
+        Arc::new(Stored { context: Arc::downgrade(&self.context), key: entry.key.to_string() })
     }
 
     /// The names that the other definitions of a group hold.
@@ -281,14 +268,20 @@ impl Definer {
         let others = self.known.iter().filter(|(other, known)| *other != name && known.group == group);
         others.map(|(_, known)| known.taken.clone()).collect()
     }
+}
 
-    /// Removes the objects of a definition, and then the definition.
-    fn let_go(&mut self, name: &str, kinds: &[Arc<Kind>]) {
-        let kind = kinds.first().cloned().or_else(|| self.known.get(name)?.kinds.first().cloned());
-        if self.leaving.insert(name.to_owned()) {
-            self.cleanups.push(Box::pin(clean_up(self.context.clone(), name.to_owned(), kind)));
+/// The kinds of a definition that can be served.
+fn make(definition: &Value, source: &Arc<dyn Source>) -> Vec<Arc<Kind>> {
+    let mut kinds = definition::kinds(definition, source);
+    kinds.retain(|kind| {
+        let builtin = context::is_builtin(kind);
+        if builtin {
+            let resource = kind.qualified_resource();
+            tracing::warn!(resource, "a definition takes no place of a built-in kind");
         }
-    }
+        !builtin
+    });
+    kinds
 }
 
 /// Writes the status that a definition ought to have; whether it had another.
@@ -307,17 +300,6 @@ async fn settle(context: &Context, name: &str, definition: &Value, others: &[Tak
         Err(error) if error.code != http::StatusCode::NOT_FOUND => Err(error),
         _ => Ok(true),
     }
-}
-
-/// The kind whose cache all versions share: it has the selectable fields of all.
-fn stored_kind(kinds: &[Arc<Kind>]) -> Option<Arc<Kind>> {
-    let mut stored = Kind::clone(kinds.first()?);
-    for field in kinds.iter().flat_map(|kind| &kind.selectable_fields) {
-        if !stored.selectable_fields.contains(field) {
-            stored.selectable_fields.push(field.clone());
-        }
-    }
-    Some(Arc::new(stored))
 }
 
 fn name_of(entry: &Entry) -> &str {
@@ -352,12 +334,17 @@ async fn write_status(context: &Context, name: &str, mut make: impl FnMut(&Value
 }
 
 /// Removes the objects of a definition that goes and then lets it go; tries until it is done.
-async fn clean_up(context: Arc<Context>, name: String, kind: Option<Arc<Kind>>) -> String {
+async fn clean_up(context: Arc<Context>, name: String, uid: Value, kind: Option<Arc<Kind>>) -> String {
+    let is_same =
+        |definition: &Value| definition["metadata"]["uid"] == uid && definition::is_terminating(definition);
     let condition = |holds: bool, reason: &'static str, words: &'static str| {
-        let (context, name) = (&context, &name);
+        let (context, name, is_same) = (&context, &name, &is_same);
         async move {
             write_status(context, name, |old| {
                 let mut new = old.clone();
+                if !is_same(old) {
+                    return new;
+                }
                 conditions::set(&mut new["status"], "Terminating", holds, reason, words, &now());
                 if !holds && let Some(finalizers) = new["metadata"]["finalizers"].as_array_mut() {
                     finalizers.retain(|finalizer| finalizer != CLEANUP_FINALIZER);
@@ -369,6 +356,16 @@ async fn clean_up(context: Arc<Context>, name: String, kind: Option<Arc<Kind>>) 
     };
     let mut told = false;
     loop {
+        // Another of that name is none of ours.
+        match context.object(builtin::custom_resource_definitions(), "", &name).await {
+            Ok(definition) if is_same(&definition) => {}
+            Ok(_) => return name,
+            Err(error) if error.code == http::StatusCode::NOT_FOUND => return name,
+            Err(_) => {
+                tokio::time::sleep(CLEANUP_PAUSE).await;
+                continue;
+            }
+        }
         let left = match &kind {
             Some(kind) => delete_all(&context, kind).await,
             None => Ok(0),

@@ -154,11 +154,11 @@ pub(crate) fn meaning(kind: &Kind, target: &ResourceInfo, verb: &str) -> Result<
     check_route(kind, target, verb)?;
     let part = match target.subresource.as_str() {
         "" => None,
-        name => Some(Part::parse(name).ok_or_else(ApiError::no_such_resource)?),
+        name => Some(Part::parse(name).ok_or_else(|| no_such_part(kind, target))?),
     };
     let verbs = match part {
         None => kind.verbs,
-        Some(part) => kind.subresource(part).ok_or_else(ApiError::no_such_resource)?.verbs,
+        Some(part) => kind.subresource(part).ok_or_else(|| no_such_part(kind, target))?.verbs,
     };
     let verb =
         Verb::parse(verb).filter(|verb| verbs.contains(*verb)).ok_or_else(ApiError::method_not_allowed)?;
@@ -170,6 +170,14 @@ pub(crate) fn meaning(kind: &Kind, target: &ResourceInfo, verb: &str) -> Result<
         _ => true,
     };
     if fits { Ok((verb, part)) } else { Err(ApiError::method_not_allowed()) }
+}
+
+/// 404 about a part of an object, which upstream says differently of kinds that were defined at run time.
+fn no_such_part(kind: &Kind, target: &ResourceInfo) -> ApiError {
+    if kind.schema.is_structural() {
+        return ApiError::not_found(kind, &target.name);
+    }
+    ApiError::no_such_resource()
 }
 
 /// Refuses what upstream has no route for: only what is at the place that was authorized is acted on.

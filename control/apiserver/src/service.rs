@@ -156,8 +156,11 @@ impl ApiService {
             return handler::root::answer(&self.context, &parts, &info.path).await;
         };
         let Some(kind) = self.context.kinds.at(&target.group, &target.version, &target.resource) else {
-            return handler::root::unknown(&self.context, &target.group);
+            return handler::root::unknown(&target.group);
         };
+        if kind.schema.is_structural() && target.route.in_namespace && !kind.namespaced {
+            return Ok(handler::root::page_not_found());
+        }
         let arrow = traced::Request::begin(&self.context, &identity, &kind, &target, info.verb, &parts);
         let (verb, part) = match handler::meaning(&kind, &target, info.verb) {
             Ok(meaning) => meaning,

@@ -212,7 +212,7 @@ async fn bodies_that_say_something_else_are_refused() {
     let refused = server.post(WIDGETS, &other).await;
     assert_eq!(
         (refused.code, message(&refused)),
-        (422, "Widget.ex.com \"g\" is invalid: kind: Invalid value: \"Gadget\": must be Widget"),
+        (422, "Gadget.ex.com \"g\" is invalid: kind: Invalid value: \"Gadget\": must be Widget"),
     );
     other["apiVersion"] = "ex.com/v2".into();
     let refused = server.post(WIDGETS, &other).await;
@@ -463,14 +463,19 @@ async fn versions_are_served_side_by_side_and_stored_in_one() {
     let mut body = widget("w", json!({"a": "1", "both": "2"}));
     body["apiVersion"] = "ex.com/v1beta1".into();
     let made = server.post(beta, &body).await;
-    assert_eq!((made.code, &made.body["spec"]), (201, &json!({"a": "1", "both": "2"})), "{}", made.text);
+    assert_eq!(
+        (made.code, &made.body["spec"]),
+        (201, &json!({"both": "2"})),
+        "what the stored version does not have is lost: {}",
+        made.text
+    );
     let warned = made.headers["warning"].to_str().unwrap();
     assert_eq!(warned, "299 - \"ex.com/v1beta1 Widget is deprecated; use ex.com/v1 Widget\"");
     let seen = server.get(&format!("{WIDGETS}/w")).await.body;
     assert_eq!((&seen["apiVersion"], &seen["spec"]["both"]), (&json!("ex.com/v1"), &json!("2")));
-    assert_eq!(seen["spec"].get("a"), None, "what the other version does not have is not seen through it");
+    assert_eq!(seen["spec"]["b"], "x", "defaults come from the version that is stored");
     let again = server.get(beta).await.body;
-    assert_eq!(again["items"][0]["spec"], json!({"a": "1", "both": "2"}));
+    assert_eq!(again["items"][0]["spec"], json!({"both": "2"}));
     assert_eq!(again["items"][0]["apiVersion"], "ex.com/v1beta1");
 
     let path = format!("{DEFINITIONS}/widgets.ex.com");
@@ -566,6 +571,20 @@ async fn a_definition_takes_its_objects_along() {
     eventually("the kind is gone", || async { server.get(WIDGETS).await.code == 404 }).await;
     define(&server, &widgets()).await;
     assert_eq!(server.get(WIDGETS).await.body["items"], json!([]), "nothing is left of them");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_format_that_means_nothing_is_told() {
+    let server = start().await;
+    let odd = json!({"type": "object", "properties": {"a": {"type": "string", "format": "nope"}}});
+    let definition = definition_of("widgets", "Widget", json!([version("v1", true, odd)]));
+    for query in ["?dryRun=All", ""] {
+        let made = server.post(&format!("{DEFINITIONS}{query}"), &definition).await;
+        assert_eq!(made.code, 201, "{}", made.text);
+        let told = made.headers.get("warning").map(|text| text.to_str().unwrap());
+        assert_eq!(told, Some("299 - \"unrecognized format \\\"nope\\\"\""), "{query}");
+    }
     server.stop().await;
 }
 

@@ -3,7 +3,8 @@
 //! `differential/*.jsonl` have one request a line: method `m`, path `p`, body `b` (or `raw` text),
 //! headers `h`. `save` remembers uid and version of the answer for later lines (`$a.uid`); `$long` is more than can be
 //! stored. A line with
-//! `allow` says why its body may differ, with `allow_code` also its code; `quiet` lines only prepare.
+//! `allow` says why its body may differ, with `allow_code` also its code; `quiet` lines only prepare. `until` is a code
+//! that comes after a while, where upstream does later what is done here at once.
 #![cfg(feature = "interop")]
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 
@@ -81,6 +82,19 @@ impl Side {
     }
 }
 
+impl Side {
+    /// Asks again until the answer has the code that the line waits for.
+    async fn ask_until(&mut self, line: &Value) -> Answer {
+        loop {
+            let answer = self.ask(line).await;
+            if line["until"].is_null() || line["until"] == answer.code {
+                return answer;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn answers_agree_with_upstream() {
     let ours = server::start().await;
@@ -91,7 +105,7 @@ async fn answers_agree_with_upstream() {
     let (mut compared, mut allowed, mut report) = (0, 0, Vec::new());
     for (number, line) in corpora.iter().flat_map(|corpus| corpus.lines()).enumerate() {
         let line: Value = serde_json::from_str(line).unwrap();
-        let both = async { (left.ask(&line).await, right.ask(&line).await) };
+        let both = async { (left.ask_until(&line).await, right.ask_until(&line).await) };
         let answered = tokio::time::timeout(std::time::Duration::from_secs(30), both).await;
         let (a, b) = answered.unwrap_or_else(|_| panic!("no answer to line {}: {line}", number + 1));
         if line["quiet"] == true {

@@ -196,7 +196,7 @@ async fn fields_of_a_made_kind_have_owners() {
     let fields = &made.body["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"];
     assert_eq!(
         *fields,
-        json!({"f:free": {"f:mine": {"f:deep": {}}}, "f:tags": {"v:\"x\"": {}},
+        json!({"f:free": {"f:mine": {".": {}, "f:deep": {}}}, "f:tags": {"v:\"x\"": {}},
                "f:ports": {"k:{\"name\":\"web\"}": {".": {}, "f:name": {}, "f:number": {}}}})
     );
     let two = config(json!({"ports": [port("admin", 81)], "tags": ["y"], "free": {"mine": {"other": 2}}}));

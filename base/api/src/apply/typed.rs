@@ -272,6 +272,7 @@ fn fields_of(shape: Shape<'_>, value: &Value) -> Node {
             Shape::Object(node) => node.additional_schema().is_some(),
             _ => true,
         };
+        let named = named || (matches!(below, Shape::Deduced) && value.is_object());
         let leaf = is_leaf(below, Some(value));
         let member = named || leaf || value.is_null() || value.as_object().is_some_and(Map::is_empty);
         let children = if leaf { Node::new() } else { fields_of(below, value) };

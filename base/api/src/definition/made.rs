@@ -29,15 +29,50 @@ pub fn kinds(definition: &Value, source: &Arc<dyn Source>) -> Vec<Arc<Kind>> {
     let storage = versions(definition).iter().find(|version| version["storage"] == true);
     let same = storage
         .map(|storage| (&storage["schema"], Arc::new(Node::root(&storage["schema"]["openAPIV3Schema"]))));
+    let converted = is_converted(definition);
+    let stored = same.as_ref().map(|(_, node)| node.clone());
     let node = |version: &Value| match &same {
         // Versions that have one schema share it.
         Some((schema, node)) if **schema == version["schema"] => node.clone(),
         _ => Arc::new(Node::root(&version["schema"]["openAPIV3Schema"])),
     };
-    served.iter().map(|version| Arc::new(kind(definition, version, node(version), source))).collect()
+    served
+        .iter()
+        .map(|version| {
+            let node = node(version);
+            let other = stored.clone().filter(|stored| !Arc::ptr_eq(stored, &node));
+            Arc::new(kind(definition, version, Shapes { node, storage: other }, source, converted))
+        })
+        .collect()
 }
 
-fn kind(definition: &Value, version: &Value, node: Arc<Node>, source: &Arc<dyn Source>) -> Kind {
+/// The kind of a definition's stored objects as they lie there, whether or not they are served: with the selectable
+/// fields of all versions.
+pub fn stored_kind(definition: &Value, source: &Arc<dyn Source>) -> Option<Arc<Kind>> {
+    let version = versions(definition).iter().find(|version| version["storage"] == true)?;
+    let node = Arc::new(Node::root(&Value::Null));
+    let mut stored = kind(definition, version, Shapes { node, storage: None }, source, false);
+    for field in versions(definition).iter().flat_map(selectable) {
+        if !stored.selectable_fields.contains(&field) {
+            stored.selectable_fields.push(field);
+        }
+    }
+    Some(Arc::new(stored))
+}
+
+/// The schema of a version, and that of the version that objects are stored in when it is another.
+struct Shapes {
+    node: Arc<Node>,
+    storage: Option<Arc<Node>>,
+}
+
+fn kind(
+    definition: &Value,
+    version: &Value,
+    shapes: Shapes,
+    source: &Arc<dyn Source>,
+    is_converted: bool,
+) -> Kind {
     let names = &definition["status"]["acceptedNames"];
     let texts =
         |key: &str| list(&names[key]).iter().map(|name| text(name).to_owned().into()).collect::<Vec<Text>>();
@@ -57,16 +92,17 @@ fn kind(definition: &Value, version: &Value, node: Arc<Node>, source: &Arc<dyn S
         verbs: Verbs::of(&Verb::ALL),
         subresources: subresources(version, &group, &number, text(&names["kind"])),
         storage_prefix: storage_prefix(definition).into(),
-        schema: Schema::Made(Arc::new(Message::structural(model, node.clone()))),
+        schema: Schema::Made(Arc::new(Message::structural(model, shapes.node.clone()))),
         selectable_fields: selectable(version),
         strategy: StrategyRef::Made(Arc::new(Resource {
             api_version: format!("{group}/{number}"),
             kind: text(&names["kind"]).to_owned(),
-            node,
+            node: shapes.node,
+            storage: shapes.storage,
             has_status: version["subresources"].get("status").is_some(),
             scale: version["subresources"].get("scale").map(scale),
             columns: columns(version),
-            is_converted: is_converted(definition),
+            is_converted,
             terminating,
             deprecation: deprecation(definition, version),
             version: number.clone(),

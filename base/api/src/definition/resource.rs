@@ -13,7 +13,7 @@ use crate::path::Path;
 use crate::strategy::{Facts, Generation, Object, ScalePaths, Strategy};
 use crate::structural::{Check, Node, embedded_metadata, sets_and_maps};
 use crate::table::{Column, age};
-use crate::validate::Errors;
+use crate::validate::{Errors, go_float};
 use crate::{Kind, Part, fields, syntax};
 
 /// The objects of one version of a definition.
@@ -22,6 +22,8 @@ pub(super) struct Resource {
     pub(super) api_version: String,
     pub(super) kind: String,
     pub(super) node: Arc<Node>,
+    /// The schema of the version that objects are stored in, when it is another.
+    pub(super) storage: Option<Arc<Node>>,
     pub(super) has_status: bool,
     pub(super) scale: Option<ScalePaths>,
     pub(super) columns: Vec<PrinterColumn>,
@@ -82,6 +84,12 @@ fn whole(number: f64) -> Value {
     format!("{:.0}", number.trunc()).parse::<i64>().map_or(Value::Null, Value::from)
 }
 
+fn conform(node: &Node, object: &mut Value) {
+    let Value::Object(map) = object else { return };
+    // Ignored: what cannot be metadata was refused when it was written.
+    node.conform(map, &mut crate::strict::Shaping::default()).ok();
+}
+
 /// The value at a path of names such as `.spec.replicas`.
 fn at<'v>(object: &'v Value, path: &str) -> &'v Value {
     path.trim_start_matches('.').split('.').fold(object, |at, name| &at[name])
@@ -92,13 +100,17 @@ impl Resource {
     fn scale_rules(&self, object: &Value, with_spec: bool, errors: &mut Errors) {
         let Some(scale) = &self.scale else { return };
         let mut replicas = |path: &str| {
-            let found = at(object, path);
             let here = Path::root(path);
+            let found = match reach(object, path) {
+                Ok(found) => found,
+                Err(why) => return errors.invalid(&here, 0, &why),
+            };
             match found.as_i64() {
                 None if found.is_null() => {}
                 None => {
                     let words = format!(
-                        "{path} accessor error: {found} is of the type {}, expected int64",
+                        "{path} accessor error: {} is of the type {}, expected int64",
+                        go_value(found),
                         go_type(found)
                     );
                     errors.invalid(&here, 0, &words);
@@ -118,7 +130,8 @@ impl Resource {
         if !scale.label_selector.is_empty() && !selector.is_null() && !selector.is_string() {
             let path = &scale.label_selector;
             let words = format!(
-                "{path} accessor error: {selector} is of the type {}, expected string",
+                "{path} accessor error: {} is of the type {}, expected string",
+                go_value(selector),
                 go_type(selector)
             );
             errors.invalid(&Path::root(path), "", &words);
@@ -157,6 +170,33 @@ impl Resource {
         if !found.is_empty() && old.is_none_or(|old| complaints(old).is_empty()) {
             found.into_iter().for_each(|error| errors.add(error));
         }
+    }
+}
+
+/// The value at a path, or why there can be none.
+fn reach<'v>(object: &'v Value, path: &str) -> Result<&'v Value, String> {
+    path.trim_start_matches('.').split('.').try_fold(object, |at, name| match at {
+        Value::Object(_) | Value::Null => Ok(&at[name]),
+        other => Err(format!(
+            "{path} accessor error: {} is of the type {}, expected map[string]interface{{}}",
+            go_value(other),
+            go_type(other)
+        )),
+    })
+}
+
+/// A value as Go prints it.
+fn go_value(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) if !number.is_i64() => go_float(number.as_f64().unwrap_or_default()),
+        Value::Array(items) => format!("[{}]", items.iter().map(go_value).collect::<Vec<_>>().join(" ")),
+        Value::Object(map) => {
+            let members: Vec<String> =
+                map.iter().map(|(key, value)| format!("{key}:{}", go_value(value))).collect();
+            format!("map[{}]", members.join(" "))
+        }
+        other => other.to_string(),
     }
 }
 
@@ -294,12 +334,25 @@ impl Strategy for Resource {
         self.is_converted
     }
 
+    fn to_storage(&self, object: &mut Value) {
+        if let Some(node) = &self.storage {
+            conform(node, object);
+        }
+    }
+
     fn to_served(&self, object: &mut Value) {
-        let Value::Object(map) = object else { return };
-        let mut shaping = crate::strict::Shaping::default();
-        // Ignored: what cannot be metadata was refused when it was written.
-        self.node.conform(map, &mut shaping).ok();
-        self.node.fill(object);
+        // What is stored has the defaults of the version that it is stored in, and no others.
+        match &self.storage {
+            Some(storage) => {
+                conform(storage, object);
+                storage.fill(object);
+                conform(&self.node, object);
+            }
+            None => {
+                conform(&self.node, object);
+                self.node.fill(object);
+            }
+        }
     }
 
     fn revision(&self) -> u64 {

@@ -150,11 +150,17 @@ fn version_list(definition: &Value, errors: &mut Errors) {
         }
     }
     let mut seen = Seen::default();
+    let first = versions(definition).first().map_or("", |version| text(&version["name"]));
     if versions(definition).iter().any(|version| seen.again(text(&version["name"]))) {
         errors.invalid(&all, internal(definition), "must contain unique version names");
     }
     if versions(definition).iter().filter(|version| version["storage"] == true).count() != 1 {
         errors.invalid(&all, internal(definition), "must have exactly one version marked as storage version");
+    }
+    // The first version also stands for itself, in a place that only older clients know.
+    let complaints = syntax::dns_1035_label(first);
+    if !first.is_empty() && !complaints.is_empty() {
+        errors.invalid(&path.child("version"), first, &complaints.join(","));
     }
 }
 
@@ -326,17 +332,15 @@ fn selectable_fields(fields: &Value, schema: &Value, path: &Path<'_>, errors: &m
 /// The schema at a path, or why there is none.
 fn find<'n>(node: &'n Node, path: &str) -> Result<&'n Node, String> {
     let Some(names) = path.strip_prefix('.') else {
-        let first: String = path.chars().take(1).collect();
+        let first = path.split(['.', '[']).next().unwrap_or_default();
         return Err(format!("expected [ or . but got: {first}"));
     };
     let mut at = node;
-    let mut done = String::new();
     for name in names.split('.') {
         if name.contains('[') {
             return Err("array notation is not supported".to_owned());
         }
-        at = at.property(name).ok_or_else(|| format!("does not refer to a valid field: {done}.{name}"))?;
-        done = format!("{done}.{name}");
+        at = at.property(name).ok_or("does not refer to a valid field")?;
     }
     Ok(at)
 }

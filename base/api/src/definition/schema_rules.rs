@@ -43,11 +43,25 @@ pub(super) fn root(schema: &Value, path: &Path<'_>, has_status: bool, errors: &m
         errors.forbidden(&path.child("nullable"), "nullable cannot be true at the root");
     }
     let before = errors.len();
-    structure::check(schema, path, errors);
-    if errors.len() == before {
+    // A list of schemas for the elements of a list can be no structure at all.
+    let readable = !has_tuples(schema);
+    if readable {
+        structure::check(schema, path, errors);
+    }
+    if readable && errors.len() == before {
         defaults(schema, &Node::root(schema), path, Place { root: true, inside_meta: false }, errors);
     }
     rules(schema, path, &Standing { root: true, ..Standing::default() }, errors);
+}
+
+fn has_tuples(schema: &Value) -> bool {
+    if !schema.is_object() {
+        return false;
+    }
+    let below = ["items", "not", "additionalProperties"].map(|name| &schema[name]);
+    let junctors = ["allOf", "anyOf", "oneOf"].into_iter().flat_map(|name| list(&schema[name]));
+    let properties = schema["properties"].as_object().into_iter().flat_map(serde_json::Map::values);
+    schema["items"].is_array() || below.into_iter().chain(junctors).chain(properties).any(has_tuples)
 }
 
 fn status_root(schema: &Value, path: &Path<'_>, errors: &mut Errors) {

@@ -35,6 +35,13 @@ impl Strategy for Definitions {
             set(names, "listKind", format!("{kind}List"));
         }
         set(child(spec, "conversion"), "strategy", "None");
+        let storage = definition::storage_of(part(object, "spec")).to_owned();
+        if let Some(Value::Object(status)) = object.get_mut("status")
+            && !storage.is_empty()
+            && part(status, "storedVersions").as_array().is_none_or(Vec::is_empty)
+        {
+            status.insert("storedVersions".to_owned(), json!([storage]));
+        }
     }
 
     fn prepare_create(&self, _: &Kind, object: &mut Object) {

@@ -304,7 +304,14 @@ impl<'a> Check<'a> {
         }
         for rule in &node.rules {
             let detail = match *rule {
-                Rule::MultipleOf(factor) if !is_multiple(number, factor) => {
+                Rule::MultipleOf(factor) if limited(number, factor) <= 0.0 => {
+                    let shown = limit(number, factor);
+                    let words = format!("factor MultipleOf declared for {path} must be positive: {shown}");
+                    let error = self.error(Cause::Invalid, path, Some(shown), &words);
+                    out.add(error);
+                    continue;
+                }
+                Rule::MultipleOf(factor) if !is_multiple(number, limited(number, factor)) => {
                     format!("should be a multiple of {}", limit(number, factor))
                 }
                 Rule::Minimum(least, exclusive) if is_beyond(number, least, exclusive, false) => {
@@ -495,7 +502,12 @@ fn is_same(known: &Value, value: &Value) -> bool {
 
 /// A limit as upstream prints it beside a number: whole beside whole ones.
 fn limit(number: &Number, limit: f64) -> String {
-    if number.is_i64() { format!("{limit:.0}") } else { go_float(limit) }
+    if number.is_i64() { format!("{:.0}", limited(number, limit)) } else { go_float(limit) }
+}
+
+/// A limit as upstream holds it against a number: whole ones are held against what is whole of it.
+fn limited(number: &Number, limit: f64) -> f64 {
+    if number.is_i64() { limit.trunc() } else { limit }
 }
 
 /// Whether a number is on the wrong side of a limit.
@@ -524,9 +536,6 @@ fn beyond(order: Option<std::cmp::Ordering>, exclusive: bool, upper: bool) -> bo
 }
 
 fn is_multiple(number: &Number, factor: f64) -> bool {
-    if factor <= 0.0 {
-        return false;
-    }
     let number = number.as_f64().unwrap_or_default();
     let times = if factor < 1.0 { 1.0 / factor * number } else { number / factor };
     times.fract() == 0.0

@@ -10,35 +10,27 @@ use crate::strict::{Shaping, TypeError};
 type Checked = Result<(), TypeError>;
 
 impl Node {
-    /// Brings a whole object into shape; what was dropped is told in `shaping`, sorted as upstream sorts it.
+    /// Brings a whole object into shape; what was dropped is told in `shaping`, in upstream's order.
     pub(crate) fn conform(&self, object: &mut Map<String, Value>, shaping: &mut Shaping) -> Checked {
         let root = Path::root("");
-        let start = shaping.told();
-        self.metadata(object, &root, shaping)?;
-        shaping.sort_from(start);
+        own_metadata(object, &root, shaping)?;
         let start = shaping.told();
         self.prune(object, &root, shaping);
         shaping.sort_from(start);
         self.drop_nulls(object);
+        let start = shaping.told();
+        self.metadata_inside(object, &root, shaping)?;
+        shaping.sort_from(start);
         Ok(())
     }
 
-    /// Metadata of the object, and of all whole objects in it, takes the shape that all metadata has.
-    fn metadata(&self, object: &mut Map<String, Value>, path: &Path<'_>, shaping: &mut Shaping) -> Checked {
-        if self.embedded {
-            for name in ["apiVersion", "kind"] {
-                if let Some(value) = object.get(name).filter(|value| !value.is_string()) {
-                    let why = format!("{}: Invalid value: {value}: must be a string", path.child(name));
-                    return Err(TypeError(why));
-                }
-            }
-            if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-                shaping.message(Message::object_meta(), metadata, &path.child("metadata"))?;
-                if metadata.get("creationTimestamp").is_some_and(Value::is_null) {
-                    metadata.remove("creationTimestamp");
-                }
-            }
-        }
+    /// Metadata of whole objects inside of this one takes the shape that all metadata has.
+    fn metadata_inside(
+        &self,
+        object: &mut Map<String, Value>,
+        path: &Path<'_>,
+        shaping: &mut Shaping,
+    ) -> Checked {
         for (name, value) in object.iter_mut() {
             if let Some(node) = self.entry(name).filter(|node| node.holds_embedded) {
                 node.metadata_below(value, &path.child(name), shaping)?;
@@ -49,7 +41,12 @@ impl Node {
 
     fn metadata_below(&self, value: &mut Value, path: &Path<'_>, shaping: &mut Shaping) -> Checked {
         match (value, &self.items) {
-            (Value::Object(object), _) => self.metadata(object, path, shaping),
+            (Value::Object(object), _) => {
+                if self.embedded {
+                    own_metadata(object, path, shaping)?;
+                }
+                self.metadata_inside(object, path, shaping)
+            }
             (Value::Array(list), Some(items)) => {
                 let mut list = list.iter_mut().enumerate();
                 list.try_for_each(|(at, item)| items.metadata_below(item, &path.index(at), shaping))
@@ -155,6 +152,25 @@ impl Node {
         self.prune_value(&mut copy, &Path::root(""), &mut shaping);
         copy == *value
     }
+}
+
+/// The metadata of a whole object takes the shape that all metadata has.
+fn own_metadata(object: &mut Map<String, Value>, path: &Path<'_>, shaping: &mut Shaping) -> Checked {
+    for name in ["apiVersion", "kind"] {
+        if let Some(value) = object.get(name).filter(|value| !value.is_string()) {
+            return Err(TypeError(format!("{}: Invalid value: {value}: must be a string", path.child(name))));
+        }
+    }
+    let Some(Value::Object(metadata)) = object.get_mut("metadata") else { return Ok(()) };
+    let here = path.child("metadata");
+    shaping.message(Message::object_meta(), metadata, &here).map_err(|error| {
+        // Go decodes it on its own, and names no place outside of it.
+        TypeError(error.0.replace(&format!("ObjectMeta.{}.", here.names()), "ObjectMeta."))
+    })?;
+    if metadata.get("creationTimestamp").is_some_and(Value::is_null) {
+        metadata.remove("creationTimestamp");
+    }
+    Ok(())
 }
 
 /// Takes everything out of a value that no schema names.

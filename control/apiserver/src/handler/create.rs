@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::StatusCode;
 use podwire_api::apply;
-use podwire_api::validate;
+use podwire_api::validate::{self, FieldError};
 use podwire_api::{Kind, defaults, strategy, warnings};
 use podwire_store::{Guard, KeyValue, Op, Outcome};
 use serde_json::Value;
@@ -40,9 +40,12 @@ pub(crate) async fn create(call: &mut Call) -> Result<Response> {
         options: &options,
         operation: apply::Operation::Update,
     };
-    let inserted = write.run(object).await?;
-    call.warnings.append(&mut warnings);
-    match inserted {
+    let inserted = write.run(object).await;
+    // What is right is warned about, also when its place is taken.
+    if inserted.as_ref().err().is_none_or(|error| error.reason == "AlreadyExists") {
+        call.warnings.append(&mut warnings);
+    }
+    match inserted? {
         Inserted::Stored(kv) => render::stored(call, StatusCode::CREATED, rep, &kv),
         Inserted::Dry(object) => Ok(render::object(call, StatusCode::CREATED, rep, object)),
     }
@@ -122,7 +125,7 @@ impl Insert<'_> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let errors = validate::create(kind, &object);
         if !errors.is_empty() {
-            return Err(ApiError::invalid(kind, &name, &errors));
+            return Err(refused(kind, &object, &name, &errors));
         }
         let charge = admission::validate(self.context, &request, &object).await?;
         let inserted = self.store(object, generated).await;
@@ -199,6 +202,12 @@ fn end(inserted: &Result<Inserted>) -> End {
         Err(error) if error.reason == "AlreadyExists" => End::NotStored,
         Err(_) => End::Unknown,
     }
+}
+
+/// 422 about an object, under the kind that it says it is.
+pub(crate) fn refused(kind: &Kind, object: &Value, name: &str, errors: &[FieldError]) -> ApiError {
+    let said = object["kind"].as_str().filter(|_| kind.schema.is_structural()).unwrap_or(&kind.kind);
+    ApiError::invalid_of(&kind.group, said, name, errors)
 }
 
 fn taken(kind: &Kind, name: &str, found: Option<&KeyValue>) -> ApiError {

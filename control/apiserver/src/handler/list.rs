@@ -223,8 +223,13 @@ async fn at_revision(
 fn render_list(call: &Call, rep: Representation, listed: Listed) -> Result<Response> {
     let mut metadata = Map::new();
     metadata.insert("resourceVersion".into(), listed.revision.to_string().into());
-    if let Some(token) = &listed.token {
-        metadata.insert("continue".into(), token.as_str().into());
+    match &listed.token {
+        Some(token) => drop(metadata.insert("continue".into(), token.as_str().into())),
+        // Lists of kinds that were defined at run time always say where they go on.
+        None if call.kind.schema.is_structural() && rep.shape == Shape::Object => {
+            metadata.insert("continue".into(), "".into());
+        }
+        None => {}
     }
     if let Some(remaining) = listed.remaining {
         metadata.insert("remainingItemCount".into(), remaining.into());
@@ -369,10 +374,13 @@ pub(crate) fn respond_objects(
 ) -> Response {
     let kind = &call.kind;
     objects.iter_mut().for_each(|object| strip(kind, object));
-    let list = json!({
+    let mut list = json!({
         "kind": kind.list_kind, "apiVersion": kind.api_version(),
         "metadata": {"resourceVersion": revision.to_string()}, "items": objects,
     });
+    if kind.schema.is_structural() {
+        list["metadata"]["continue"] = "".into();
+    }
     let rep = Representation { encoding: Encoding::Json, ..rep };
     render::value(StatusCode::OK, rep, kind, &list)
 }

@@ -23,9 +23,9 @@ pub(crate) fn page_not_found() -> Response {
     response
 }
 
-/// What is said about a resource or version nobody serves: more, if at least the group is known.
-pub(crate) fn unknown(context: &Context, group: &str) -> Result<Response> {
-    if context.kinds.now().registry.groups().iter().any(|(known, _)| *known == group) {
+/// What is said about a resource or version nobody serves: more, if the group is a built-in one.
+pub(crate) fn unknown(group: &str) -> Result<Response> {
+    if Registry::builtin().groups().iter().any(|(known, _)| *known == group) {
         return Err(ApiError::no_such_resource());
     }
     Ok(page_not_found())
@@ -46,7 +46,7 @@ pub(crate) async fn answer(context: &Context, parts: &http::request::Parts, path
     let kinds = &served.registry;
     let optional = |group: &str, value: Option<Value>| match value {
         Some(value) => Ok(body::json(StatusCode::OK, &value)),
-        None => unknown(context, group),
+        None => unknown(group),
     };
     Ok(match pieces.as_slice() {
         ["version"] => body::json(StatusCode::OK, &version()),

@@ -65,7 +65,8 @@ fn scaled(change: &Change<'_>, old: &Value, verb: Verb, media: &str, body: &Valu
         return Err(ApiError::bad_request(format!("the spec replicas field {path:?} cannot be empty")));
     }
     let replicas = asked.unwrap_or(0);
-    if replicas < 0 {
+    // What has its replicas elsewhere has rules for them of its own.
+    if replicas < 0 && paths.is_none() {
         let message = format!("Invalid value: {replicas}: must be greater than or equal to 0");
         let error = FieldError { reason: Cause::Invalid, field: "spec.replicas".into(), message };
         return Err(ApiError::invalid_of("autoscaling", "Scale", change.name, &[error]));

@@ -267,7 +267,7 @@ impl<'a> Change<'a> {
             Extent::Server => Vec::new(),
         };
         if !errors.is_empty() {
-            return Err(ApiError::invalid(kind, self.name, &errors));
+            return Err(create::refused(kind, &new, self.name, &errors));
         }
         let charge = match self.extent {
             Extent::Server => Charge::nothing(self.context),
