@@ -25,6 +25,12 @@ pub fn equal<'a>(left: &Value<'a>, right: &Value<'a>) -> bool {
             _ => false,
         },
         (Value::Quantity(left), Value::Quantity(right)) => left.quantity == right.quantity,
+        (Value::Url(left), Value::Url(right)) => left.to_string() == right.to_string(),
+        (Value::Ip(left), Value::Ip(right)) => left == right,
+        (Value::Cidr(left), Value::Cidr(right)) => left == right,
+        (Value::Semver(left), Value::Semver(right)) => left.cmp(right).is_eq(),
+        (Value::Format(left), Value::Format(right)) => left.name == right.name,
+        (Value::Authorization(left), Value::Authorization(right)) => left.same(right),
         (Value::Preserved(left), Value::Preserved(right)) => json_equal(left, right),
         (left, right) => numbers(left, right) == Some(Ordering::Equal),
     }

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use crate::functions::format;
 use crate::kind::Type;
 
 /// One way to call a function.
@@ -25,6 +26,13 @@ pub(crate) type Functions = HashMap<&'static str, Vec<Overload>>;
 
 /// The functions of Kubernetes' base environment.
 pub(crate) static KUBERNETES: LazyLock<Functions> = LazyLock::new(|| read(&[STANDARD, EXTENSIONS]));
+
+/// Those and what device selectors have in addition.
+pub(crate) static DEVICES: LazyLock<Functions> = LazyLock::new(|| read(&[STANDARD, EXTENSIONS, DEVICE]));
+
+const DEVICE: &str = "
+dra_includes_dyn_dyn dyn.includes(dyn) -> bool
+";
 
 const STANDARD: &str = "
 conditional _?_:_(bool, A, A) -> A
@@ -218,6 +226,61 @@ quantity_add kubernetes.Quantity.add(kubernetes.Quantity) -> kubernetes.Quantity
 quantity_add_int kubernetes.Quantity.add(int) -> kubernetes.Quantity
 quantity_sub kubernetes.Quantity.sub(kubernetes.Quantity) -> kubernetes.Quantity
 quantity_sub_int kubernetes.Quantity.sub(int) -> kubernetes.Quantity
+string_to_url url(string) -> kubernetes.URL
+is_url_string isURL(string) -> bool
+url_get_scheme kubernetes.URL.getScheme() -> string
+url_get_host kubernetes.URL.getHost() -> string
+url_get_hostname kubernetes.URL.getHostname() -> string
+url_get_port kubernetes.URL.getPort() -> string
+url_get_escaped_path kubernetes.URL.getEscapedPath() -> string
+url_get_query kubernetes.URL.getQuery() -> map(string, list(string))
+string_to_ip ip(string) -> net.IP
+cidr_ip net.CIDR.ip() -> net.IP
+ip_family net.IP.family() -> int
+ip_is_canonical ip.isCanonical(string) -> bool
+ip_is_unspecified net.IP.isUnspecified() -> bool
+ip_is_loopback net.IP.isLoopback() -> bool
+ip_is_link_local_multicast net.IP.isLinkLocalMulticast() -> bool
+ip_is_link_local_unicast net.IP.isLinkLocalUnicast() -> bool
+ip_is_global_unicast net.IP.isGlobalUnicast() -> bool
+is_ip isIP(string) -> bool
+ip_to_string string(net.IP) -> string
+string_to_cidr cidr(string) -> net.CIDR
+cidr_contains_ip_string net.CIDR.containsIP(string) -> bool
+cidr_contains_ip_ip net.CIDR.containsIP(net.IP) -> bool
+cidr_contains_cidr_string net.CIDR.containsCIDR(string) -> bool
+cidr_contains_cidr net.CIDR.containsCIDR(net.CIDR) -> bool
+cidr_prefix_length net.CIDR.prefixLength() -> int
+cidr_masked net.CIDR.masked() -> net.CIDR
+is_cidr isCIDR(string) -> bool
+cidr_to_string string(net.CIDR) -> string
+format-validate kubernetes.NamedFormat.validate(string) -> optional(list(string))
+format-named format.named(string) -> optional(kubernetes.NamedFormat)
+string_to_semver semver(string) -> kubernetes.Semver
+string_bool_to_semver semver(string, bool) -> kubernetes.Semver
+is_semver_string isSemver(string) -> bool
+is_semver_string_bool isSemver(string, bool) -> bool
+semver_major kubernetes.Semver.major() -> int
+semver_minor kubernetes.Semver.minor() -> int
+semver_patch kubernetes.Semver.patch() -> int
+semver_compare_to kubernetes.Semver.compareTo(kubernetes.Semver) -> int
+semver_is_greater_than kubernetes.Semver.isGreaterThan(kubernetes.Semver) -> bool
+semver_is_less_than kubernetes.Semver.isLessThan(kubernetes.Semver) -> bool
+authorizer_path kubernetes.authorization.Authorizer.path(string) -> kubernetes.authorization.PathCheck
+authorizer_group kubernetes.authorization.Authorizer.group(string) -> kubernetes.authorization.GroupCheck
+authorizer_serviceaccount kubernetes.authorization.Authorizer.serviceAccount(string, string) -> kubernetes.authorization.Authorizer
+groupcheck_resource kubernetes.authorization.GroupCheck.resource(string) -> kubernetes.authorization.ResourceCheck
+resourcecheck_subresource kubernetes.authorization.ResourceCheck.subresource(string) -> kubernetes.authorization.ResourceCheck
+resourcecheck_namespace kubernetes.authorization.ResourceCheck.namespace(string) -> kubernetes.authorization.ResourceCheck
+resourcecheck_name kubernetes.authorization.ResourceCheck.name(string) -> kubernetes.authorization.ResourceCheck
+authorizer_fieldselector kubernetes.authorization.ResourceCheck.fieldSelector(string) -> kubernetes.authorization.ResourceCheck
+authorizer_labelselector kubernetes.authorization.ResourceCheck.labelSelector(string) -> kubernetes.authorization.ResourceCheck
+pathcheck_check kubernetes.authorization.PathCheck.check(string) -> kubernetes.authorization.Decision
+resourcecheck_check kubernetes.authorization.ResourceCheck.check(string) -> kubernetes.authorization.Decision
+decision_errored kubernetes.authorization.Decision.errored() -> bool
+decision_error kubernetes.authorization.Decision.error() -> string
+decision_allowed kubernetes.authorization.Decision.allowed() -> bool
+decision_reason kubernetes.authorization.Decision.reason() -> string
 ";
 
 /// Comparisons of numbers of two types come with Kubernetes 1.28.
@@ -254,6 +317,10 @@ fn read(texts: &[&'static str]) -> Functions {
     for line in texts.iter().flat_map(|text| text.lines()).filter(|line| !line.is_empty()) {
         let (id, signature) = line.split_once(' ').expect("a name and a signature");
         add(id, signature);
+    }
+    for key in format::keys() {
+        let name = kept(format!("format.{key}"));
+        add(name, kept(format!("{name}() -> kubernetes.NamedFormat")));
     }
     for (prefix, name) in ORDERED {
         for (suffix, left, right) in PAIRS {
@@ -309,7 +376,7 @@ fn has_param(kind: &Type) -> bool {
 }
 
 /// Types of Kubernetes that compare like objects.
-pub(crate) const LIBRARY: [&str; 10] = [
+pub(crate) const LIBRARY: [&str; 9] = [
     "kubernetes.Quantity",
     "kubernetes.URL",
     "kubernetes.Semver",
@@ -319,7 +386,6 @@ pub(crate) const LIBRARY: [&str; 10] = [
     "kubernetes.authorization.GroupCheck",
     "kubernetes.authorization.ResourceCheck",
     "kubernetes.authorization.Decision",
-    "kubernetes.JSONPatch",
 ];
 /// Those that compare only with themselves.
 pub(crate) const OPAQUE: [&str; 2] = ["net.IP", "net.CIDR"];

@@ -59,6 +59,21 @@ impl Environment {
         self.with(Variable { name: name.to_owned(), kind, schema })
     }
 
+    /// With `authorizer` and `authorizer.requestResource`, as admission has them.
+    #[must_use]
+    pub fn with_authorizer(self) -> Environment {
+        self.with_variable("authorizer", Type::Library("kubernetes.authorization.Authorizer")).with_variable(
+            "authorizer.requestResource",
+            Type::Library("kubernetes.authorization.ResourceCheck"),
+        )
+    }
+
+    /// What device selectors have beside the base: `cel.bind` and `includes`.
+    pub(crate) fn devices() -> Environment {
+        let macros = Macros { bind: true };
+        Environment { variables: Vec::new(), functions: &declare::DEVICES, macros }
+    }
+
     fn with(mut self, variable: Variable) -> Environment {
         self.variables.retain(|other| other.name != variable.name);
         self.variables.push(variable);

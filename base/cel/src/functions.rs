@@ -4,13 +4,18 @@
 
 pub(crate) mod arithmetic;
 pub(crate) mod convert;
+pub(crate) mod format;
 pub(crate) mod formatting;
 pub(crate) mod lists;
+pub(crate) mod network;
 pub(crate) mod optional;
 pub(crate) mod quantity;
+pub(crate) mod semver;
 pub(crate) mod strings;
 pub(crate) mod times;
+pub(crate) mod url;
 
+use crate::authorizer;
 use crate::error::EvalError;
 use crate::pattern::{self, Matching};
 use crate::value::Value;
@@ -30,6 +35,11 @@ pub(crate) fn native(name: &str) -> Option<Native> {
         .or_else(|| optional::native(name))
         .or_else(|| times::native(name))
         .or_else(|| quantity::native(name))
+        .or_else(|| network::native(name))
+        .or_else(|| semver::native(name))
+        .or_else(|| url::native(name))
+        .or_else(|| format::native(name))
+        .or_else(|| authorizer::native(name))
         .or_else(|| regular(name))
 }
 

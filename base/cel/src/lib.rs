@@ -27,9 +27,11 @@
 //! <https://kubernetes.io/docs/reference/using-api/cel/>, <https://github.com/google/cel-spec/blob/master/doc/langdef.md>
 
 mod ast;
+pub mod authorizer;
 mod check;
 mod compare;
 mod declare;
+pub mod device;
 mod environment;
 mod error;
 mod estimate;
@@ -59,7 +61,11 @@ pub use compare::{equal, order};
 pub use environment::Environment;
 pub use error::{CompileError, CompileErrors, EvalError};
 pub use estimate::Range;
+pub use functions::format::Format;
+pub use functions::network::{Address, Network};
 pub use functions::quantity::Amount;
+pub use functions::semver::Semver;
+pub use functions::url::Url;
 pub use kind::Type;
 pub use list::List;
 pub use map::{Key, Map};

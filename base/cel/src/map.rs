@@ -137,6 +137,14 @@ impl<'a> Map<'a> {
         }
     }
 
+    /// Whether a key is there, whatever stands in for it if it is not.
+    pub(crate) fn contains(&self, key: &Value<'a>) -> Result<bool, EvalError> {
+        match self {
+            Map::WithDefault(entries) => Ok(find(entries, key).is_some()),
+            other => other.get(key).transpose().map(|found| found.is_some()),
+        }
+    }
+
     /// What is under a text.
     pub(crate) fn text_key(&self, key: &str) -> Found<'a> {
         match self {

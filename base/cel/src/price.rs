@@ -202,8 +202,11 @@ impl Price {
     }
 }
 
-fn validate(_args: &[Option<&Value<'_>>]) -> u64 {
-    1
+/// A match against the pattern of a format.
+fn validate(args: &[Option<&Value<'_>>]) -> u64 {
+    let Some(Some(Value::Format(format))) = args.first() else { return 1 };
+    let text = size(args.get(1).copied().flatten()).saturating_add(1);
+    times(text, CHARACTER).saturating_mul(times(format.pattern, PATTERN))
 }
 
 /// What `size()` says, and 1 for everything else; of an optional what is in it does not count here.
@@ -225,7 +228,16 @@ fn smaller(args: &[Option<&Value<'_>>]) -> u64 {
 }
 
 fn is_of_library(value: &Value<'_>) -> bool {
-    matches!(value, Value::Quantity(_))
+    matches!(
+        value,
+        Value::Quantity(_)
+            | Value::Ip(_)
+            | Value::Cidr(_)
+            | Value::Format(_)
+            | Value::Url(_)
+            | Value::Semver(_)
+            | Value::Authorization(_)
+    )
 }
 
 /// Every text and byte below a value, and one for every other leaf.

@@ -5,8 +5,13 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
+use crate::authorizer::Authorization;
 use crate::error::EvalError;
+use crate::functions::format::Format;
+use crate::functions::network::{Address, Network};
 use crate::functions::quantity::Amount;
+use crate::functions::semver::Semver;
+use crate::functions::url::Url;
 use crate::kind::Type;
 use crate::list::List;
 use crate::map::{Key, Map};
@@ -45,6 +50,18 @@ pub enum Value<'a> {
     Optional(Option<Arc<Value<'a>>>),
     /// `kubernetes.Quantity`.
     Quantity(Amount),
+    /// `kubernetes.URL`.
+    Url(Arc<Url>),
+    /// `net.IP`.
+    Ip(Address),
+    /// `net.CIDR`.
+    Cidr(Network),
+    /// `kubernetes.Semver`.
+    Semver(Arc<Semver>),
+    /// `kubernetes.NamedFormat`.
+    Format(&'static Format),
+    /// The authorizer of a request, and the questions that are being put to it.
+    Authorization(Authorization<'a>),
     /// What a schema does not know but keeps: equal to itself, and nothing else can be done with it.
     Preserved(&'a Json),
 }
@@ -133,6 +150,12 @@ impl<'a> Value<'a> {
             Value::Type(_) => Type::Type(None),
             Value::Optional(_) => Type::optional(Type::Dyn),
             Value::Quantity(_) => Type::Library("kubernetes.Quantity"),
+            Value::Url(_) => Type::Library("kubernetes.URL"),
+            Value::Ip(_) => Type::Opaque("net.IP"),
+            Value::Cidr(_) => Type::Opaque("net.CIDR"),
+            Value::Semver(_) => Type::Library("kubernetes.Semver"),
+            Value::Format(_) => Type::Library("kubernetes.NamedFormat"),
+            Value::Authorization(value) => Type::Library(value.kind()),
             Value::Preserved(_) => Type::Dyn,
         }
     }
@@ -144,6 +167,8 @@ impl<'a> Value<'a> {
             Value::Bytes(bytes) => Some(bytes.len()),
             Value::List(list) => Some(list.len()),
             Value::Map(map) => Some(map.len()),
+            Value::Ip(address) => Some(if address.is_ipv4() { 4 } else { 16 }),
+            Value::Cidr(network) => Some(network.prefix_bytes()),
             _ => None,
         }
     }

@@ -131,10 +131,7 @@ impl Estimator<'_> {
             "validate" => {
                 args.first().map(|arg| (arg.size().by(CHARACTER).by(FORMAT_PATTERN * PATTERN), None))
             }
-            "includes" => {
-                let most = Range { least: 0, most: DEVICE_VALUES };
-                target.map(|_| (most.times(Range::fixed(1)), None))
-            }
+            "includes" => target.map(|_| (Range { least: 0, most: DEVICE_VALUES }, None)),
             "_==_" => same_library(args),
             _ => None,
         }

@@ -22,13 +22,12 @@ pub(super) fn native(name: &str) -> Option<Native> {
             _ => unfit(),
         },
         "_==_" => |args| match args {
-            [Value::Quantity(_), Value::Quantity(right)] if right.summed => unfit(),
+            [left, right] if is_incomparable(left, right) => unfit(),
             [left, right] => Ok(Value::Bool(equal(left, right))),
             _ => unfit(),
         },
         "_!=_" => |args| match args {
-            [Value::Quantity(_), Value::Quantity(right)] if right.summed => Ok(Value::Bool(true)),
-            [left, right] => Ok(Value::Bool(!equal(left, right))),
+            [left, right] => Ok(Value::Bool(is_incomparable(left, right) || !equal(left, right))),
             _ => unfit(),
         },
         "_<_" => |args| ordered(args, Ordering::is_lt),
@@ -47,6 +46,26 @@ pub(super) fn native(name: &str) -> Option<Native> {
         "cel.@mapInsert" => insert,
         _ => return None,
     })
+}
+
+/// Whether upstream fails over the equality of two values: those of its libraries know only their own type, a quantity that
+/// was added up is none of those on the right, and questions to the authorizer know nothing.
+fn is_incomparable(left: &Value<'_>, right: &Value<'_>) -> bool {
+    match (left, right) {
+        (_, Value::Null) => false,
+        (Value::Quantity(_), Value::Quantity(right)) => right.summed,
+        (Value::Authorization(_), _) => true,
+        (
+            Value::Quantity(_)
+            | Value::Url(_)
+            | Value::Ip(_)
+            | Value::Cidr(_)
+            | Value::Semver(_)
+            | Value::Format(_),
+            right,
+        ) => std::mem::discriminant(left) != std::mem::discriminant(right),
+        _ => false,
+    }
 }
 
 fn int<'a>(value: Option<i64>) -> Res<'a> {
@@ -149,10 +168,7 @@ fn contains<'a>(args: &mut [Value<'a>]) -> Res<'a> {
         [value, Value::List(list)] => {
             Ok(Value::Bool(list.iter().any(|one| one.is_ok_and(|one| equal(&one, value)))))
         }
-        [key, Value::Map(map)] => match map.get(key) {
-            Some(Err(error)) => Err(error),
-            found => Ok(Value::Bool(found.is_some())),
-        },
+        [key, Value::Map(map)] => map.contains(key).map(Value::Bool),
         _ => unfit(),
     }
 }

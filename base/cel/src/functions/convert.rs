@@ -156,6 +156,8 @@ fn to_string<'a>(args: &mut [Value<'a>]) -> Res<'a> {
         },
         Value::Duration(nanos) => print_duration(*nanos),
         Value::Timestamp(moment) => moment.to_string(),
+        Value::Ip(address) => address.to_string(),
+        Value::Cidr(network) => network.to_string(),
         _ => return unfit(),
     };
     Ok(Value::text(text))

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{Native, Res, taken, unfit};
+use super::{Native, Res, unfit};
 use crate::compare::{equal, order};
 use crate::error::EvalError;
 use crate::list::List;
@@ -212,15 +212,14 @@ const MOST_VALUES: usize = 48;
 /// Whether an attribute of a device is a value, or has it among its values.
 fn includes<'a>(args: &mut [Value<'a>]) -> Res<'a> {
     let [of, wanted] = args else { return unfit() };
-    let wanted = taken(wanted);
-    let Value::List(list) = of else { return Ok(Value::Bool(equal(of, &wanted))) };
+    let Value::List(list) = of else { return Ok(Value::Bool(equal(of, wanted))) };
     for (place, value) in list.iter().enumerate() {
         if place >= MOST_VALUES {
             let message =
                 format!("'includes' function cannot be applied to lists longer than {MOST_VALUES} values");
             return Err(EvalError::new(message));
         }
-        if equal(&value?, &wanted) {
+        if equal(&value?, wanted) {
             return Ok(Value::Bool(true));
         }
     }

@@ -61,6 +61,7 @@ fn combined<'a>(args: &mut [Value<'a>], combine: fn(&Amount, &Amount) -> Amount)
 fn compared<'a>(args: &mut [Value<'a>], result: fn(std::cmp::Ordering) -> Value<'static>) -> Res<'a> {
     match args {
         [Value::Quantity(left), Value::Quantity(right)] => Ok(result(left.quantity.cmp(&right.quantity))),
+        [Value::Semver(left), Value::Semver(right)] => Ok(result(left.cmp(right))),
         _ => unfit(),
     }
 }

@@ -11,6 +11,10 @@ const TEXTS: &[&str] = &[
     include_str!("cases/lists.txt"),
     include_str!("cases/optional.txt"),
     include_str!("cases/quantity.txt"),
+    include_str!("cases/network.txt"),
+    include_str!("cases/semver.txt"),
+    include_str!("cases/url.txt"),
+    include_str!("cases/format.txt"),
 ];
 
 /// What `x` and `y` are: each expression that mentions them is asked with all of these.
@@ -111,10 +115,32 @@ fn elsewhere() -> Vec<Json> {
     questions
 }
 
+/// Selectors, asked of a device with everything, of one with little, and of a broken one.
+fn on_devices(expr: &str) -> Vec<Json> {
+    let full = json!({
+        "driver": "driver.example.com",
+        "allowMultipleAllocations": true,
+        "attributes": {
+            "one": {"int": 1}, "text": {"string": "hello"}, "flag": {"bool": true},
+            "driver.example.com/version": {"version": "2.1.0"}, "other.example.com/zone": {"string": "a"},
+        },
+        "capacity": {"memory": {"value": "10Gi"}, "other.example.com/size": {"value": "5"}},
+    });
+    let bare = json!({"driver": "driver.example.com"});
+    let broken = json!({"driver": "driver.example.com", "attributes": {"a": {"version": "x"}}});
+    [full, bare, broken]
+        .into_iter()
+        .map(|device| json!({"env": "device", "expr": expr, "device": device}))
+        .collect()
+}
+
 /// The questions whose answers are recorded.
 pub(crate) fn fixed() -> Vec<Json> {
     let plain = TEXTS.iter().flat_map(|text| text.lines()).flat_map(plain);
-    plain.chain(elsewhere()).collect()
+    let authorized =
+        include_str!("cases/authorizer.txt").lines().map(|expr| json!({"env": "authorizer", "expr": expr}));
+    let devices = include_str!("cases/device.txt").lines().flat_map(on_devices);
+    plain.chain(elsewhere()).chain(authorized).chain(devices).collect()
 }
 
 /// All questions.

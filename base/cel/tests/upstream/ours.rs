@@ -1,5 +1,7 @@
 //! Our answers to the questions.
 
+use podwire_cel::authorizer::{Authorizer, Decision, Object, Question, Resource};
+use podwire_cel::device::{Device, Selector};
 use podwire_cel::{Bindings, Environment, Key, Schema, Type, Value, limits};
 use serde_json::{Value as Json, json};
 
@@ -38,8 +40,70 @@ pub(crate) fn answer(question: &Json) -> Json {
             };
             evaluated(&environment, expr, &bindings)
         }
+        "authorizer" => {
+            let environment = Environment::kubernetes().with_authorizer();
+            let resource = Resource {
+                group: "apps".to_owned(),
+                resource: "deployments".to_owned(),
+                namespace: "default".to_owned(),
+                name: "good".to_owned(),
+                ..Resource::default()
+            };
+            let bindings = Bindings::new()
+                .with("authorizer", Value::authorizer(&Decided))
+                .with("authorizer.requestResource", Value::request_resource(&Decided, resource));
+            evaluated(&environment, expr, &bindings)
+        }
+        "device" => on_device(expr, &question["device"]),
         other => panic!("there is no environment {other}"),
     }
+}
+
+/// Allows what is called "good" and fails for what is called "broken".
+struct Decided;
+
+impl Authorizer for Decided {
+    fn authorize(&self, question: &Question) -> Decision {
+        let user = match &question.service_account {
+            Some((namespace, name)) => format!("system:serviceaccount:{namespace}:{name}"),
+            None => "somebody".to_owned(),
+        };
+        let verb = &question.verb;
+        let text = match &question.object {
+            Object::Path(path) => format!("{user}|{verb}||||||{path}"),
+            Object::Resource(Resource { group, resource, subresource, namespace, name, .. }) => {
+                format!("{user}|{verb}|{group}|{resource}|{subresource}|{namespace}|{name}|")
+            }
+        };
+        let broken = text.contains("broken");
+        Decision {
+            allowed: !broken && text.contains("good"),
+            reason: if broken { String::new() } else { text.clone() },
+            error: broken.then(|| format!("cannot say: {text}")),
+        }
+    }
+}
+
+fn on_device(expr: &str, device: &Json) -> Json {
+    let selector = match Selector::compile(expr) {
+        Ok(selector) => selector,
+        Err(error) => return json!({"refused": true, "why": error.to_string()}),
+    };
+    let selected = selector.matches(&Device {
+        driver: device["driver"].as_str().unwrap(),
+        allow_multiple_allocations: device["allowMultipleAllocations"].as_bool().unwrap_or(false),
+        attributes: device["attributes"].as_object(),
+        capacity: device["capacity"].as_object(),
+    });
+    let mut out = json!({"most": selector.estimated_cost().most.to_string()});
+    if !device["attributes"]["a"].is_object() {
+        out["cost"] = json!(selected.cost.to_string());
+    }
+    match selected.matches {
+        Ok(matches) => out["value"] = json!(matches),
+        Err(error) => out["failed"] = json!(error.to_string()),
+    }
+    out
 }
 
 fn evaluated(environment: &Environment, expr: &str, bindings: &Bindings<'_>) -> Json {
@@ -81,6 +145,11 @@ fn shown(value: &Value<'_>) -> Json {
         Value::Optional(Some(inner)) => json!({"optional": [shown(inner)]}),
         Value::Type(kind) => json!({"type": kind.name()}),
         Value::Quantity(amount) => json!({"quantity": amount.quantity.to_string()}),
+        Value::Url(url) => json!({"url": url.to_string()}),
+        Value::Ip(address) => json!({"ip": address.to_string()}),
+        Value::Cidr(network) => json!({"cidr": network.to_string()}),
+        Value::Semver(version) => json!({"semver": version.to_string()}),
+        Value::Format(format) => json!({"format": format.name}),
         Value::List(list) => list.iter().map(|value| shown(&value.unwrap())).collect(),
         Value::Map(map) => {
             let mut entries: Vec<(String, Json)> = map
