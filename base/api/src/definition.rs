@@ -13,7 +13,7 @@ mod structure;
 use serde_json::Value;
 
 pub(crate) use made::by_priority;
-pub use made::{Source, kinds, stored_kind};
+pub use made::{Rules, Source, has_rules, kinds, stored_kind};
 pub(crate) use rules::{create, unrecognized_formats, update};
 
 /// The finalizer that keeps a definition until its objects are gone.

@@ -13,7 +13,7 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use podwire_api::definition::conditions::{self, Taken};
-use podwire_api::definition::{self, CLEANUP_FINALIZER, Source};
+use podwire_api::definition::{self, CLEANUP_FINALIZER, Rules, Source};
 use podwire_api::{Kind, Part, builtin};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
@@ -26,6 +26,7 @@ use crate::handler::delete::Deletion;
 use crate::handler::options::{DeleteOptions, FieldValidation, WriteOptions};
 use crate::handler::update::{Change, Extent};
 use crate::identity::{Identity, MASTERS};
+use crate::rules::Lazy;
 use crate::status::{ApiError, Result};
 
 /// Writers wait no longer than this for what they have defined.
@@ -114,6 +115,10 @@ impl Source for Stored {
         let context = self.context.upgrade()?;
         let kind = builtin::custom_resource_definitions();
         Some(context.caches.of(kind).get(&self.key)?.decode(kind))
+    }
+
+    fn rules(self: Arc<Self>, version: &str) -> Option<Arc<dyn Rules>> {
+        Some(Arc::new(Lazy::new(self, version)))
     }
 }
 

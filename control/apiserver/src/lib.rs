@@ -27,6 +27,7 @@ mod negotiate;
 pub mod pki;
 mod query;
 mod request;
+mod rules;
 mod server;
 mod service;
 mod status;

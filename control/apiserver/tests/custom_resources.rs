@@ -314,8 +314,18 @@ async fn definitions_that_are_wrong_are_refused_with_upstreams_words() {
         ),
         (
             format!("{SCHEMA}/properties/spec/x-kubernetes-validations"),
-            json!([{"rule": "true"}]),
-            "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations: Forbidden: ",
+            json!([{"rule": "self.nowhere"}]),
+            "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule: Invalid value: {\"Rule\":\"self.nowhere\",",
+        ),
+        (
+            format!("{SCHEMA}/properties/spec/x-kubernetes-validations"),
+            json!([{"rule": "self.size"}]),
+            "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule: Invalid value: {\"Rule\":\"self.size\",",
+        ),
+        (
+            format!("{SCHEMA}/properties/spec/properties/labels/x-kubernetes-validations"),
+            json!([{"rule": "self.all(a, self.all(b, self[a] != self[b] || a == b))"}]),
+            "[spec.validation.openAPIV3Schema.properties[spec].properties[labels].x-kubernetes-validations[0].rule: Forbidden: estimated rule cost exceeds budget by factor of ",
         ),
         (
             "/spec/conversion".to_owned(),
@@ -571,6 +581,88 @@ async fn a_definition_takes_its_objects_along() {
     eventually("the kind is gone", || async { server.get(WIDGETS).await.code == 404 }).await;
     define(&server, &widgets()).await;
     assert_eq!(server.get(WIDGETS).await.body["items"], json!([]), "nothing is left of them");
+    server.stop().await;
+}
+
+/// A definition with rules at several places.
+fn ruled() -> Value {
+    let spec = json!({"type": "object", "properties": {
+        "min": {"type": "integer"}, "max": {"type": "integer"},
+        "name": {"type": "string", "maxLength": 20, "x-kubernetes-validations": [
+            {"rule": "self == oldSelf", "message": "name stays"}]},
+        "rows": {"type": "array", "maxItems": 5, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+            "items": {"type": "object", "required": ["k"], "properties": {"k": {"type": "string", "maxLength": 10}, "v": {"type": "integer"}},
+                "x-kubernetes-validations": [
+                    {"rule": "!has(self.v) || self.v > 0", "messageExpression": "'row ' + self.k + ' is not positive'", "fieldPath": ".v"},
+                    {"rule": "!has(oldSelf.v) || self.v >= oldSelf.v", "reason": "FieldValueForbidden", "message": "rows only grow"}]}},
+        "once": {"type": "string", "maxLength": 9, "x-kubernetes-validations": [
+            {"rule": "oldSelf.hasValue() || self == 'first'", "optionalOldSelf": true, "message": "begins with first"}]},
+    }, "x-kubernetes-validations": [{"rule": "!has(self.min) || !has(self.max) || self.min <= self.max"}]});
+    definition_of("widgets", "Widget", json!([version("v1", true, spec)]))
+}
+
+#[tokio::test]
+async fn rules_are_asked_about_new_and_changed_objects() {
+    let server = start().await;
+    define(&server, &ruled()).await;
+    for (spec, told) in [
+        (
+            json!({"min": 3, "max": 2}),
+            "spec: Invalid value: failed rule: !has(self.min) || !has(self.max) || self.min <= self.max",
+        ),
+        (json!({"rows": [{"k": "a", "v": 0}]}), "spec.rows[0].v: Invalid value: row a is not positive"),
+        (json!({"once": "second"}), "spec.once: Invalid value: \"second\": begins with first"),
+    ] {
+        let refused = server.post(WIDGETS, &widget("x", spec)).await;
+        assert_eq!(message(&refused), format!("Widget.ex.com \"x\" is invalid: {told}"));
+    }
+    let blocked = server.post(WIDGETS, &widget("x", json!({"min": "x"}))).await;
+    let causes = blocked.body["details"]["causes"].as_array().unwrap().clone();
+    assert!(
+        causes[1]["message"].as_str().unwrap().contains("some validation rules were not checked"),
+        "{}",
+        blocked.text
+    );
+    let made = server
+        .post(
+            WIDGETS,
+            &widget(
+                "a",
+                json!({"min": 1, "max": 2, "name": "n", "once": "first", "rows": [{"k": "a", "v": 5}]}),
+            ),
+        )
+        .await;
+    assert_eq!(made.code, 201, "{}", made.text);
+    let path = format!("{WIDGETS}/a");
+    let renamed = server.patch(&path, MERGE, &json!({"spec": {"name": "m"}})).await;
+    assert_eq!(
+        message(&renamed),
+        "Widget.ex.com \"a\" is invalid: spec.name: Invalid value: \"m\": name stays"
+    );
+    let shrunk = server
+        .patch(&path, MERGE, &json!({"spec": {"rows": [{"k": "b", "v": 1}, {"k": "a", "v": 4}]}}))
+        .await;
+    assert_eq!(message(&shrunk), "Widget.ex.com \"a\" is invalid: spec.rows[1]: Forbidden: rows only grow");
+    let grown = server
+        .patch(&path, MERGE, &json!({"spec": {"rows": [{"k": "b", "v": 1}, {"k": "a", "v": 6}]}}))
+        .await;
+    assert_eq!(grown.code, 200, "{}", grown.text);
+    let later = server.patch(&path, MERGE, &json!({"spec": {"once": "later"}})).await;
+    assert_eq!(later.code, 200, "{}", later.text);
+
+    // Rules that come later are not held against what stays as it is.
+    let stricter = json!([{"op": "add", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/min/x-kubernetes-validations",
+                           "value": [{"rule": "self > 100"}]}]);
+    let changed = server
+        .patch(&format!("{DEFINITIONS}/widgets.ex.com"), "application/json-patch+json", &stricter)
+        .await;
+    assert_eq!(changed.code, 200, "{}", changed.text);
+    assert_eq!(server.patch(&path, MERGE, &json!({"spec": {"max": 9}})).await.code, 200);
+    let refused = server.patch(&path, MERGE, &json!({"spec": {"min": 2}})).await;
+    assert_eq!(
+        message(&refused),
+        "Widget.ex.com \"a\" is invalid: spec.min: Invalid value: 2: failed rule: self > 100"
+    );
     server.stop().await;
 }
 

@@ -13,12 +13,22 @@ use crate::kinds::{StrategyRef, Text};
 use crate::schema::{Message, Schema};
 use crate::strategy::ScalePaths;
 use crate::structural::Node;
+use crate::validate::FieldError;
 use crate::{Kind, Part, Subresource, Verb, Verbs};
 
 /// Where a definition can be read again, for those parts of it that nobody keeps in memory.
 pub trait Source: std::fmt::Debug + Send + Sync {
     /// The definition.
     fn definition(&self) -> Option<Value>;
+
+    /// The rules of one of its versions, for which there are some.
+    fn rules(self: Arc<Self>, version: &str) -> Option<Arc<dyn Rules>>;
+}
+
+/// The rules that the schema of a version has beside its own, in CEL.
+pub trait Rules: std::fmt::Debug + Send + Sync {
+    /// Complaints about an object; of one that was another before, only those that it did not have then.
+    fn complaints(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError>;
 }
 
 /// The kinds that are served of a definition, the preferred version first. They read its names from its status.
@@ -102,6 +112,9 @@ fn kind(
             has_status: version["subresources"].get("status").is_some(),
             scale: version["subresources"].get("scale").map(scale),
             columns: columns(version),
+            rules: has_rules(&version["schema"]["openAPIV3Schema"])
+                .then(|| source.clone().rules(text(&version["name"])))
+                .flatten(),
             is_converted,
             terminating,
             deprecation: deprecation(definition, version),
@@ -112,6 +125,15 @@ fn kind(
         group: group.into(),
         version: number.into(),
     }
+}
+
+/// Whether a schema has rules in CEL anywhere.
+pub fn has_rules(schema: &Value) -> bool {
+    let Value::Object(map) = schema else { return false };
+    map.get("x-kubernetes-validations").and_then(Value::as_array).is_some_and(|rules| !rules.is_empty())
+        || map.get("items").is_some_and(has_rules)
+        || map.get("additionalProperties").is_some_and(has_rules)
+        || map.get("properties").and_then(Value::as_object).is_some_and(|all| all.values().any(has_rules))
 }
 
 /// A value that differs between two states of a definition that are served differently.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::made::Source;
+use super::made::{Rules, Source};
 use super::{list, text, versions};
 use crate::json_path::JsonPath;
 use crate::path::Path;
@@ -27,6 +27,7 @@ pub(super) struct Resource {
     pub(super) has_status: bool,
     pub(super) scale: Option<ScalePaths>,
     pub(super) columns: Vec<PrinterColumn>,
+    pub(super) rules: Option<Arc<dyn Rules>>,
     pub(super) is_converted: bool,
     pub(super) terminating: bool,
     pub(super) deprecation: Option<String>,
@@ -157,6 +158,18 @@ impl Resource {
         self.scale_rules(new, true, errors);
         embedded_metadata(&self.node, new, &Path::root(""), errors, true);
         self.lists(new, old, errors);
+        self.ask_rules(new, old, errors);
+    }
+
+    /// Rules are only asked about what has the shape that they were written for.
+    fn ask_rules(&self, new: &Value, old: Option<&Value>, errors: &mut Errors) {
+        let Some(rules) = &self.rules else { return };
+        if errors.block() {
+            let words = "some validation rules were not checked because the object was invalid; correct the existing \
+                         errors to complete validation";
+            return errors.invalid(&Path::root(""), &Value::Null, words);
+        }
+        rules.complaints(new, old).into_iter().for_each(|error| errors.add(error));
     }
 
     /// Nothing is said about lists of an object that was not better before.
@@ -279,6 +292,7 @@ impl Strategy for Resource {
         }
         self.scale_rules(new, false, errors);
         self.lists(new, Some(old), errors);
+        self.ask_rules(new, Some(old), errors);
     }
 
     fn warnings(&self, object: &Value) -> Vec<String> {

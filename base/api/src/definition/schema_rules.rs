@@ -212,10 +212,6 @@ fn extensions(schema: &Value, path: &Path<'_>, errors: &mut Errors) {
         typed("x-kubernetes-list-type", "array", errors);
     }
     list_type(schema, path, errors);
-    if !list(&schema["x-kubernetes-validations"]).is_empty() {
-        let at = path.child("x-kubernetes-validations");
-        errors.forbidden(&at, "validation rules are not supported by this version");
-    }
 }
 
 fn list_type(schema: &Value, path: &Path<'_>, errors: &mut Errors) {

@@ -72,7 +72,7 @@ pub struct FieldError {
 
 impl FieldError {
     /// A complaint in upstream's words.
-    pub(crate) fn new(reason: Cause, field: String, value: Option<String>, detail: &str) -> FieldError {
+    pub fn new(reason: Cause, field: String, value: Option<String>, detail: &str) -> FieldError {
         let mut message = reason.words().to_owned();
         for part in value.as_deref().into_iter().chain((!detail.is_empty()).then_some(detail)) {
             message.push_str(": ");
@@ -206,6 +206,13 @@ impl Errors {
 
     pub(crate) fn done(self) -> Vec<FieldError> {
         self.0
+    }
+
+    /// Whether complaints keep further rules from being asked.
+    pub(crate) fn block(&self) -> bool {
+        use Cause::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
+        let blocks = |reason| matches!(reason, NotSupported | Required | TooLong | TooMany | TypeInvalid);
+        self.0.iter().any(|error| blocks(error.reason))
     }
 
     pub(crate) fn len(&self) -> usize {

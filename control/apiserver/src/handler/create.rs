@@ -123,7 +123,10 @@ impl Insert<'_> {
         kind.strategy.complete(&mut object);
         strategy::prepare_create(kind, &mut object);
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let errors = validate::create(kind, &object);
+        let mut errors = validate::create(kind, &object);
+        if errors.is_empty() && kind.strategy.defines_kinds() {
+            errors = crate::rules::complaints(&object);
+        }
         if !errors.is_empty() {
             return Err(refused(kind, &object, &name, &errors));
         }

@@ -261,11 +261,14 @@ impl<'a> Change<'a> {
         }
         kind.strategy.finish_update(self.extent.part(), &mut new, old, &create::now());
         let held = service::hold(self.context, &request, &mut new)?;
-        let errors = match self.extent {
+        let mut errors = match self.extent {
             Extent::Main | Extent::Part(Part::Scale) => validate::update(kind, &new, old),
             Extent::Part(part) => validate::update_part(kind, part, &new, old),
             Extent::Server => Vec::new(),
         };
+        if errors.is_empty() && kind.strategy.defines_kinds() && new["spec"] != old["spec"] {
+            errors = crate::rules::complaints(&new);
+        }
         if !errors.is_empty() {
             return Err(create::refused(kind, &new, self.name, &errors));
         }
