@@ -33,6 +33,8 @@ use crate::status::{ApiError, Result};
 const SETTLES_WITHIN: Duration = Duration::from_secs(10);
 /// How often it is looked whether the objects of a definition that goes are gone.
 const CLEANUP_PAUSE: Duration = Duration::from_millis(500);
+/// How often definitions are looked at again because some were written, before others get their turn.
+const MOST_ROUNDS: usize = 64;
 /// How many of them are deleted side by side.
 const AT_A_TIME: usize = 64;
 /// Who writes the status of definitions.
@@ -95,6 +97,8 @@ pub(crate) struct Definer {
     /// Definitions whose objects are being removed.
     leaving: HashSet<String>,
     cleanups: FuturesUnordered<BoxFuture<'static, String>>,
+    /// Whether something has to be tried again.
+    failed: bool,
 }
 
 /// A definition in the watch cache.
@@ -124,7 +128,13 @@ impl Source for Stored {
 
 impl Definer {
     pub(crate) fn new(context: Arc<Context>) -> Self {
-        Self { context, known: BTreeMap::new(), leaving: HashSet::new(), cleanups: FuturesUnordered::new() }
+        Self {
+            context,
+            known: BTreeMap::new(),
+            leaving: HashSet::new(),
+            cleanups: FuturesUnordered::new(),
+            failed: false,
+        }
     }
 
     /// Looks at the definitions whenever they change or somebody asks, until `shutdown`.
@@ -143,10 +153,11 @@ impl Definer {
                     Ok(()) => None,
                     Err(_) => return,
                 },
+                () = tokio::time::sleep(CLEANUP_PAUSE), if self.failed => None,
             };
             if let Err(error) = self.catch_up().await {
                 tracing::error!(error = error.message, "definitions could not be served; trying again");
-                tokio::time::sleep(CLEANUP_PAUSE).await;
+                self.failed = true;
             }
             if let Some(done) = done {
                 // Ignored: who asked may have gone away since.
@@ -157,17 +168,19 @@ impl Definer {
 
     /// Serves what is stored now.
     pub(crate) async fn catch_up(&mut self) -> Result<()> {
-        loop {
+        for _ in 0..MOST_ROUNDS {
             let stored = self.context.store.revision().await?;
             self.context.caches.wait_for(stored).await?;
-            if !self.round().await? {
-                return Ok(());
+            if !self.round().await {
+                break;
             }
         }
+        Ok(())
     }
 
     /// Looks at every definition that is not as it was; whether some were written, so that it has to be done again.
-    async fn round(&mut self) -> Result<bool> {
+    async fn round(&mut self) -> bool {
+        self.failed = false;
         let entries = self.entries();
         let names: HashSet<&str> = entries.iter().map(|entry| name_of(entry)).collect();
         let gone: Vec<String> =
@@ -190,12 +203,21 @@ impl Definer {
             if self.known.get(name).is_some_and(|known| known.revision == entry.revision) {
                 continue;
             }
-            match self.look(name, entry).await? {
-                Some((before, after)) => {
+            match self.look(name, entry).await {
+                Ok(Some((before, after))) => {
                     old.extend(before);
                     new.extend(after);
                 }
-                None => written = true,
+                Ok(None) => written = true,
+                // The others are served all the same.
+                Err(error) => {
+                    tracing::error!(
+                        name,
+                        error = error.message,
+                        "a definition could not be served; trying again"
+                    );
+                    self.failed = true;
+                }
             }
         }
         if !old.is_empty() || !new.is_empty() {
@@ -207,7 +229,7 @@ impl Definer {
             self.context.kinds.change(&old, &new);
             self.context.withdraw_kinds(&old);
         }
-        Ok(written)
+        written
     }
 
     fn entries(&self) -> Vec<Arc<Entry>> {

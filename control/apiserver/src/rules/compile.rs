@@ -277,7 +277,7 @@ impl Compiler {
     fn finish(mut self, path: &Path<'_>) -> Vec<FieldError> {
         let total = self.costs.iter().fold(0_u64, |sum, (cost, _)| sum.saturating_add(*cost));
         if total > limits::ESTIMATED_PER_SCHEMA {
-            self.costs.sort_by(|one, other| other.0.cmp(&one.0));
+            self.costs.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
             let counts = |(cost, _): &&(u64, String)| *cost >= limits::ESTIMATED_PER_SCHEMA / 100;
             for (_, place) in self.costs.iter().filter(counts).take(DEAREST) {
                 let words = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
