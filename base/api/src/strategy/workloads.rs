@@ -348,13 +348,16 @@ impl Strategy for Jobs {
         job_selector::select_by_uid(object);
     }
 
-    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
-        validate::workload::job(object, errors);
+    fn looks_at_all_metadata_again(&self) -> bool {
+        true
+    }
+
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::job::job(object, false, errors);
     }
 
     fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
-        let fields = ["selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex"];
-        validate::workload::keep(&fields, new, old, errors);
+        validate::job::job_update(new, old, errors);
     }
 
     fn warnings(&self, object: &Value) -> Vec<String> {
@@ -394,8 +397,12 @@ impl Strategy for CronJobs {
         workload::cron_job(object);
     }
 
-    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
-        validate::workload::cron_job(object, errors);
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::job::cron_job(object, None, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::job::cron_job(new, Some(old), errors);
     }
 
     fn columns(&self) -> &[Column] {

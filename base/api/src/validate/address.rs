@@ -1,5 +1,6 @@
 //! Rules of IP addresses and ranges: those of fields that once took more than they should, and those of new fields.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::error::Errors;
@@ -101,9 +102,9 @@ pub(crate) fn canonical(value: &str) -> Vec<String> {
 }
 
 /// An address in any form, or one of those that were there before.
-pub(super) fn legacy(value: &str, before: &[&str], path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn legacy(value: &str, before: &HashSet<&str>, path: &Path<'_>, errors: &mut Errors) {
     if let Err(words) = complaints(value)
-        && !before.contains(&value)
+        && !before.contains(value)
     {
         errors.invalid(path, value, words);
     }
@@ -127,9 +128,9 @@ fn range_complaint(value: &str) -> Result<Range, &'static str> {
 }
 
 /// A range in any form, or one of those that were there before.
-pub(super) fn legacy_range(value: &str, before: &[&str], path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn legacy_range(value: &str, before: &HashSet<&str>, path: &Path<'_>, errors: &mut Errors) {
     if let Err(words) = range_complaint(value)
-        && !before.contains(&value)
+        && !before.contains(value)
     {
         errors.invalid(path, value, words);
     }

@@ -1,5 +1,6 @@
 //! Rules of what stands behind a service: endpoints, and the slices that took their place.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use serde_json::Value;
@@ -38,7 +39,7 @@ pub(crate) fn endpoints(new: &Value, old: Option<&Value>, errors: &mut Errors) {
 
 fn endpoint_address(one: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (here, ip, host) = (path.child("ip"), text(&one["ip"]), text(&one["hostname"]));
-    address::legacy(ip, &[], &here, errors);
+    address::legacy(ip, &HashSet::new(), &here, errors);
     if !host.is_empty() {
         errors.all_invalid(&path.child("hostname"), host, syntax::dns_label(host));
     }
@@ -163,7 +164,7 @@ fn slice_address(one: &str, kind: &str, path: &Path<'_>, at: usize, errors: &mut
     let before = errors.len();
     let is_v4 = address::parse(one).is_some_and(|ip| ip.to_canonical().is_ipv4());
     match kind {
-        "IPv4" => address::legacy(one, &[], &here, errors),
+        "IPv4" => address::legacy(one, &HashSet::new(), &here, errors),
         "IPv6" => errors.all_invalid(&here, one, address::canonical(one)),
         "FQDN" => return domain_name(one, &here, errors),
         _ => return,

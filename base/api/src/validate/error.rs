@@ -244,6 +244,11 @@ impl Errors {
         self.push(Cause::Invalid, path, Some(value.show()), detail);
     }
 
+    /// A complaint about something too large to be shown.
+    pub(super) fn invalid_without_value(&mut self, path: &Path<'_>, detail: &str) {
+        self.push(Cause::Invalid, path, None, detail);
+    }
+
     pub(crate) fn all_invalid(&mut self, path: &Path<'_>, value: &str, details: Vec<String>) {
         for detail in details {
             self.invalid(path, value, &detail);

@@ -1,5 +1,7 @@
 //! Rules of ingresses and their classes.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::address;
@@ -193,7 +195,7 @@ fn reference(object: &Value, path: &Path<'_>, errors: &mut Errors) {
 pub(crate) fn status(new: &Value, old: &Value, errors: &mut Errors) {
     let at = |object: &'_ Value| list(&object["status"]["loadBalancer"]["ingress"]).to_vec();
     let (now, before) = (at(new), at(old));
-    let before: Vec<&str> =
+    let before: HashSet<&str> =
         before.iter().map(|place| text(&place["ip"])).filter(|ip| !ip.is_empty()).collect();
     let status = Path::root("status");
     let path = status.child("loadBalancer");
@@ -246,7 +248,7 @@ pub(crate) fn class(object: &Value, errors: &mut Errors) {
 }
 
 /// A name such as `acme.io/foo`.
-fn domain_prefixed_path(value: &str, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn domain_prefixed_path(value: &str, path: &Path<'_>, errors: &mut Errors) {
     let words = "must be a domain-prefixed path (such as \"acme.io/foo\")";
     match value.split_once('/') {
         _ if value.is_empty() => errors.required(path, ""),

@@ -1,5 +1,7 @@
 //! Rules of network policies, of the addresses of services, and of the ranges those are from.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::error::{Errors, Shown, list, text};
@@ -46,11 +48,11 @@ struct Before<'a> {
     /// The values of selectors are.
     lenient: bool,
     /// These ranges are.
-    ranges: Vec<&'a str>,
+    ranges: HashSet<&'a str>,
 }
 
 /// Every range in a policy.
-fn ranges(policy: &Value) -> Vec<&str> {
+fn ranges(policy: &Value) -> HashSet<&str> {
     let of = |direction: &str, peers: &'static str| {
         list(&policy["spec"][direction]).iter().flat_map(move |rule| list(&rule[peers]))
     };
@@ -117,7 +119,7 @@ fn peer(peer: &Value, before: &Before<'_>, path: &Path<'_>, errors: &mut Errors)
     }
 }
 
-fn ip_block(block: &Value, before: &[&str], path: &Path<'_>, errors: &mut Errors) {
+fn ip_block(block: &Value, before: &HashSet<&str>, path: &Path<'_>, errors: &mut Errors) {
     let (here, cidr) = (path.child("cidr"), text(&block["cidr"]));
     if cidr.is_empty() {
         return errors.required(&here, "");

@@ -1,5 +1,7 @@
 //! Rules of nodes: taints, ranges of addresses, and what they say they have.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::error::{Errors, Seen, Shown, list, text};
@@ -102,7 +104,7 @@ fn ranges(ranges: &Value, errors: &mut Errors) {
     let path = spec.child("podCIDRs");
     let cidrs: Vec<&str> = list(ranges).iter().map(text).collect();
     for (i, cidr) in cidrs.iter().enumerate() {
-        address::legacy_range(cidr, &[], &path.index(i), errors);
+        address::legacy_range(cidr, &HashSet::new(), &path.index(i), errors);
     }
     let families: Vec<bool> =
         cidrs.iter().filter_map(|cidr| address::parse_range(cidr)).map(|range| range.is_v4()).collect();

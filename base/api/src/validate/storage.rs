@@ -1,6 +1,6 @@
 //! Rules of storage classes, attachments of volumes, and drivers of the Container Storage Interface.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::Value;
 
@@ -98,6 +98,9 @@ fn topologies(terms: &Value, errors: &mut Errors) {
         // Upstream compares with as many empty ones as there are, too.
         if keys.is_empty() {
             for _ in list(terms) {
+                if errors.are_full() {
+                    return;
+                }
                 errors.duplicate(&expressions, "");
             }
         }
@@ -291,9 +294,12 @@ pub(crate) fn driver_node_update(new: &Value, old: &Value, errors: &mut Errors) 
     driver_node(new, errors);
     let root = Path::root("spec");
     let path = root.child("drivers");
-    let now = list(&new["spec"]["drivers"]);
+    let mut now: HashMap<&str, Vec<&Value>> = HashMap::new();
+    for driver in list(&new["spec"]["drivers"]) {
+        now.entry(text(&driver["name"])).or_default().push(driver);
+    }
     for before in list(&old["spec"]["drivers"]) {
-        for driver in now.iter().filter(|driver| driver["name"] == before["name"]) {
+        for driver in now.get(text(&before["name"])).into_iter().flatten() {
             let same = |key: &str| driver[key] == before[key];
             if same("nodeID") && same("topologyKeys") {
                 continue;

@@ -1,5 +1,7 @@
 //! Rules of kinds beyond the spine: services, claims, and the kinds that make pods.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::error::{Errors, Seen, Shown, list, text};
@@ -14,7 +16,7 @@ fn template(template: &Value, path: &Path<'_>, words: &str, errors: &mut Errors)
     only_always(template, path, words, errors);
 }
 
-fn template_spec(template: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn template_spec(template: &Value, path: &Path<'_>, errors: &mut Errors) {
     template_metadata(template, path, errors);
     let spec = path.child("spec");
     pod::spec(&template["spec"], &spec, errors);
@@ -249,12 +251,10 @@ fn stateful_template(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     if let Some(pod) = template.get_mut("spec").and_then(Value::as_object_mut) {
         pod.remove("subdomain");
         pod.remove("hostname");
-        let claims: Vec<&str> = list(&spec["volumeClaimTemplates"])
-            .iter()
-            .map(|claim| text(&claim["metadata"]["name"]))
-            .collect();
+        let claims = list(&spec["volumeClaimTemplates"]).iter();
+        let claims: BTreeSet<&str> = claims.map(|claim| text(&claim["metadata"]["name"])).collect();
         let own = pod.get("volumes").map(list).unwrap_or_default();
-        let own = own.iter().filter(|volume| !claims.contains(&text(&volume["name"]))).cloned();
+        let own = own.iter().filter(|volume| !claims.contains(text(&volume["name"]))).cloned();
         let claimed =
             claims.iter().map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}));
         let volumes: Vec<Value> = claimed.chain(own).collect();
@@ -382,55 +382,6 @@ pub(crate) fn replication_controller(object: &Value, errors: &mut Errors) {
     }
     let words = "activeDeadlineSeconds in ReplicationController is not Supported";
     template(&spec["template"], &here, words, errors);
-}
-
-pub(crate) fn job(object: &Value, errors: &mut Errors) {
-    let path = Path::root("spec");
-    let spec = &object["spec"];
-    for field in ["parallelism", "completions", "backoffLimit"] {
-        errors.nonnegative(&path.child(field), &spec[field]);
-    }
-    pod_template(&spec["template"], &path.child("template"), &["OnFailure", "Never"], errors);
-}
-
-pub(crate) fn cron_job(object: &Value, errors: &mut Errors) {
-    let path = Path::root("spec");
-    let spec = &object["spec"];
-    if text(&spec["schedule"]).is_empty() {
-        errors.required(&path.child("schedule"), "");
-    }
-    errors.one_of(
-        &path.child("concurrencyPolicy"),
-        &spec["concurrencyPolicy"],
-        &["Allow", "Forbid", "Replace"],
-    );
-    let template = path.child("jobTemplate");
-    let inner = template.child("spec");
-    pod_template(
-        &spec["jobTemplate"]["spec"]["template"],
-        &inner.child("template"),
-        &["OnFailure", "Never"],
-        errors,
-    );
-}
-
-/// A template of pods that end.
-fn pod_template(template: &Value, path: &Path<'_>, policies: &[&str], errors: &mut Errors) {
-    template_spec(template, path, errors);
-    let policy = text(&template["spec"]["restartPolicy"]);
-    if policy == "Always" {
-        let words: Vec<String> = policies.iter().map(|p| format!("{p:?}")).collect();
-        let spec = path.child("spec");
-        errors.required(&spec.child("restartPolicy"), &format!("valid values: {}", words.join(", ")));
-    }
-}
-
-/// Fields of the specification that stay as they are.
-pub(crate) fn keep(fields: &[&str], new: &Value, old: &Value, errors: &mut Errors) {
-    let path = Path::root("spec");
-    for field in fields {
-        errors.immutable(&path.child(field), &new["spec"][field], &old["spec"][field]);
-    }
 }
 
 pub(crate) fn stateful_set_update(new: &Value, old: &Value, errors: &mut Errors) {

@@ -35,6 +35,7 @@ const AREAS: &[Area] = areas![
     "events",
     "flow",
     "ingress",
+    "jobs",
     "network",
     "nodes",
     "policy",

@@ -17,6 +17,10 @@ pub(crate) fn complaints(case: &Case) -> Vec<String> {
     let mut new = shaped(&case.new);
     let errors = match &case.old {
         None => {
+            if new["metadata"]["uid"].is_null() {
+                new["metadata"]["uid"] = "u".into();
+            }
+            kind.strategy.complete(&mut new);
             strategy::prepare_create(kind, &mut new);
             validate::create(kind, &new)
         }
