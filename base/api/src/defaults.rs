@@ -164,6 +164,18 @@ pub(crate) fn limit(item: &mut Object) {
     }
 }
 
+pub(crate) fn webhook(hook: &mut Object) {
+    set(hook, "failurePolicy", "Fail");
+    set(hook, "matchPolicy", "Equivalent");
+    absent(hook, "namespaceSelector", json!({}));
+    absent(hook, "objectSelector", json!({}));
+    absent(hook, "timeoutSeconds", 10);
+    each(hook, "rules", |rule| set(rule, "scope", "*"));
+    if let Some(Value::Object(service)) = child(hook, "clientConfig").get_mut("service") {
+        absent(service, "port", 443);
+    }
+}
+
 pub(crate) fn storage_driver(map: &mut Object) {
     let spec = child(map, "spec");
     absent(spec, "attachRequired", true);

@@ -447,7 +447,6 @@ mod tests {
         for (group, resource) in [
             ("networking.k8s.io", "networkpolicies"),
             ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
-            ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
             ("policy", "poddisruptionbudgets"),
         ] {
             assert!(of(group, resource, &none).is_some(), "{resource}");

@@ -27,6 +27,7 @@ pub(crate) mod pod;
 pub(crate) mod rbac;
 pub(crate) mod storage;
 pub(crate) mod volume;
+pub(crate) mod webhook;
 pub(crate) mod workload;
 
 use serde_json::Value;

@@ -17,6 +17,7 @@ mod runtime_class;
 pub(crate) mod service;
 mod service_account;
 mod taint_nodes_by_condition;
+pub(crate) mod webhook;
 
 use futures::future::BoxFuture;
 use podwire_api::{Kind, Part};
@@ -26,6 +27,7 @@ use serde_json::Value;
 
 use crate::context::Context;
 use crate::handler::Call;
+use crate::handler::options::{DeleteOptions, WriteOptions};
 use crate::identity::Identity;
 use crate::status::{ApiError, Result};
 
@@ -57,6 +59,38 @@ pub(crate) struct Request<'a> {
     pub(crate) old: Option<&'a Value>,
     /// Everything is done but the writing.
     pub(crate) dry_run: bool,
+    /// How it is to be done.
+    pub(crate) options: Options<'a>,
+    /// Takes what the client is warned of.
+    pub(crate) told: Option<&'a Told>,
+}
+
+/// What plugins tell the client, whether it is served or not.
+pub(crate) type Told = std::sync::Mutex<Vec<String>>;
+
+/// The options of a request.
+#[derive(Clone, Copy)]
+pub(crate) enum Options<'a> {
+    /// It has none.
+    None,
+    /// The server does it by itself: nobody else is asked.
+    Server,
+    /// Of a write.
+    Write(&'a WriteOptions),
+    /// Of a deletion.
+    Delete(&'a DeleteOptions),
+}
+
+impl Options<'_> {
+    /// As webhooks see them.
+    fn to_value(self, operation: Operation) -> Value {
+        let kind = if operation == Operation::Update { "UpdateOptions" } else { "CreateOptions" };
+        match self {
+            Options::None | Options::Server => Value::Null,
+            Options::Write(options) => options.to_value(kind),
+            Options::Delete(options) => options.to_value(),
+        }
+    }
 }
 
 impl<'a> Request<'a> {
@@ -72,6 +106,8 @@ impl<'a> Request<'a> {
             name: call.name(),
             old: None,
             dry_run: false,
+            options: Options::None,
+            told: Some(&call.told),
         }
     }
 
@@ -112,7 +148,7 @@ trait Validating: Sync {
     fn validate<'a>(&'a self, request: &'a Request<'a>, object: &'a Value) -> BoxFuture<'a, Result<()>>;
 }
 
-/// The mutating phase, in upstream's order. The last two are no plugins there, but run at this place.
+/// The mutating phase, in upstream's order; webhooks come after it.
 const MUTATING: &[&dyn Mutating] = &[
     &namespace_lifecycle::NamespaceLifecycle,
     &limit_ranger::LimitRanger,
@@ -123,9 +159,10 @@ const MUTATING: &[&dyn Mutating] = &[
     &default_toleration_seconds::DefaultTolerationSeconds,
     &runtime_class::RuntimeClass,
     &pod_topology_labels::PodTopologyLabels,
-    &certificate_requester::CertificateRequester,
-    &escalation::Escalation,
 ];
+
+/// What upstream does when it stores an object: after all that changes it.
+const STORING: &[&dyn Mutating] = &[&certificate_requester::CertificateRequester, &escalation::Escalation];
 
 /// The validating phase, in upstream's order.
 const VALIDATING: &[&dyn Validating] =
@@ -142,8 +179,21 @@ pub(crate) async fn learn(context: &Context, kind: &Kind, revision: Revision) {
 }
 
 /// The mutating phase.
+///
+/// If a webhook changed something, all plugins see the object once more, and those webhooks that want to.
 pub(crate) async fn mutate(request: &Request<'_>, object: &mut Value) -> Result<()> {
-    for plugin in MUTATING.iter().filter(|plugin| plugin.handles(request)) {
+    let mut rounds = webhook::Rounds::default();
+    run(MUTATING, request, object).await?;
+    webhook::mutate(request, object, &mut rounds).await?;
+    if rounds.changed() {
+        run(MUTATING, request, object).await?;
+        webhook::mutate(request, object, &mut rounds).await?;
+    }
+    run(STORING, request, object).await
+}
+
+async fn run(plugins: &[&dyn Mutating], request: &Request<'_>, object: &mut Value) -> Result<()> {
+    for plugin in plugins.iter().filter(|plugin| plugin.handles(request)) {
         plugin.admit(request, object).await?;
     }
     Ok(())
@@ -155,17 +205,19 @@ pub(crate) async fn validate<'a>(
     request: &Request<'_>,
     object: &Value,
 ) -> Result<Charge<'a>> {
+    check(request, object).await?;
+    resource_quota::charge(context, request, object).await
+}
+
+async fn check(request: &Request<'_>, object: &Value) -> Result<()> {
     for plugin in VALIDATING.iter().filter(|plugin| plugin.handles(request)) {
         plugin.validate(request, object).await?;
     }
-    resource_quota::charge(context, request, object).await
+    webhook::validate(request, object).await
 }
 
 /// Both phases, for what is not stored itself: a deletion, a stream, the body of a subresource.
 pub(crate) async fn admit(request: &Request<'_>, object: &mut Value) -> Result<()> {
     mutate(request, object).await?;
-    for plugin in VALIDATING.iter().filter(|plugin| plugin.handles(request)) {
-        plugin.validate(request, object).await?;
-    }
-    Ok(())
+    check(request, object).await
 }

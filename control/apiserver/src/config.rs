@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::resource_quota::Ledger;
 use crate::admission::service::Allocator;
+use crate::admission::webhook::Webhooks;
 use crate::authz::Authorizer;
 use crate::cache::Caches;
 use crate::context::Context;
@@ -127,6 +128,7 @@ impl Config {
             advertised: address.to_string(),
             services,
             definitions,
+            webhooks: Webhooks::default(),
             quotas: Ledger::default(),
             gates: Gates::new(&self.limits),
             limits: self.limits,

@@ -40,6 +40,8 @@ pub(crate) struct Context {
     pub(crate) services: crate::admission::service::Allocator,
     /// Turns definitions into kinds.
     pub(crate) definitions: Definitions,
+    /// Whom admission asks.
+    pub(crate) webhooks: crate::admission::webhook::Webhooks,
     /// What is taken of quotas.
     pub(crate) quotas: crate::admission::resource_quota::Ledger,
     /// How much is served at once, and for how long.

@@ -344,6 +344,8 @@ async fn write_status(context: &Context, name: &str, mut make: impl FnMut(&Value
         validation: FieldValidation::Ignore,
         manager: MANAGER.to_owned(),
         manager_given: true,
+        told: Arc::default(),
+        by_server: true,
     };
     let change = Change {
         context,

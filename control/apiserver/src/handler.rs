@@ -19,12 +19,13 @@ pub(crate) mod update;
 pub(crate) mod watch;
 pub(crate) mod websocket;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use podwire_api::{Kind, Part, Verb, syntax};
 
+use crate::admission::Told;
 use crate::body::{self, Body, Response};
 use crate::context::Context;
 use crate::identity::Identity;
@@ -53,6 +54,8 @@ pub(crate) struct Call {
     pub(crate) upgrade: Option<hyper::upgrade::OnUpgrade>,
     /// Become `Warning` headers.
     pub(crate) warnings: Vec<String>,
+    /// So does what admission tells.
+    pub(crate) told: Arc<Told>,
 }
 
 impl Call {
@@ -105,8 +108,9 @@ pub(crate) fn dispatch(call: Call) -> BoxFuture<'static, Result<Response>> {
 
 async fn run(mut call: Call) -> Result<Response> {
     call.warnings.extend(call.kind.strategy.deprecation().map(str::to_owned));
-    let answer = choose(&mut call);
-    match answer.await {
+    let answer = choose(&mut call).await;
+    call.warnings.append(&mut call.told.lock().unwrap_or_else(PoisonError::into_inner));
+    match answer {
         Ok(response) => {
             // What is defined can be used when the answer is there.
             if call.kind.strategy.defines_kinds()

@@ -16,6 +16,7 @@ mod codec;
 mod config;
 mod context;
 mod definitions;
+mod endpoints;
 mod extract;
 mod handler;
 pub mod hostile;

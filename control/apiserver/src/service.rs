@@ -178,6 +178,7 @@ impl ApiService {
             body: std::sync::Mutex::new(Some(body)),
             upgrade,
             warnings: Vec::new(),
+            told: Arc::default(),
         };
         traced::end(arrow, &self.context, handler::dispatch(call).await)
     }

@@ -26,7 +26,9 @@ pub(crate) struct ApiError {
     /// Whether `details` is there even if it is empty.
     generic: bool,
     /// What the client was warned of before the request failed.
-    warnings: Vec<String>,
+    warnings: Box<[String]>,
+    /// The whole Status, when somebody else made it.
+    whole: Option<Box<Value>>,
 }
 
 /// The result of everything that may end in a Status.
@@ -46,7 +48,18 @@ impl ApiError {
             details: Map::new(),
             continue_token: None,
             generic: false,
-            warnings: Vec::new(),
+            warnings: Box::default(),
+            whole: None,
+        }
+    }
+
+    /// A refusal by somebody else, who made its Status.
+    pub(crate) fn foreign(status: Value) -> Self {
+        let code = status["code"].as_u64().and_then(|code| StatusCode::from_u16(code.try_into().ok()?).ok());
+        let message = status["message"].as_str().unwrap_or_default().to_owned();
+        Self {
+            whole: Some(Box::new(status)),
+            ..Self::new(code.unwrap_or(StatusCode::BAD_REQUEST), "", message)
         }
     }
 
@@ -67,7 +80,7 @@ impl ApiError {
 
     /// Warnings that were made before the request failed are told nevertheless.
     pub(crate) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
-        self.warnings = warnings;
+        self.warnings = warnings.into();
         self
     }
 
@@ -250,6 +263,9 @@ impl ApiError {
 
     /// The Status object.
     pub(crate) fn to_value(&self) -> Value {
+        if let Some(status) = &self.whole {
+            return Value::clone(status);
+        }
         let mut metadata = Map::new();
         if let Some(token) = &self.continue_token {
             metadata.insert("continue".into(), token.as_str().into());

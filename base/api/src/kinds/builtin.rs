@@ -39,6 +39,9 @@ well_known! {
     priority_classes: "scheduling.k8s.io", "v1", "priorityclasses";
     runtime_classes: "node.k8s.io", "v1", "runtimeclasses";
     resource_slices: "resource.k8s.io", "v1", "resourceslices";
+    mutating_webhooks: "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations";
+    validating_webhooks: "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations";
+    endpoint_slices: "discovery.k8s.io", "v1", "endpointslices";
     cluster_roles: "rbac.authorization.k8s.io", "v1", "clusterroles";
     cluster_role_bindings: "rbac.authorization.k8s.io", "v1", "clusterrolebindings";
     roles: "rbac.authorization.k8s.io", "v1", "roles";

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::{Facts, Generation, Strategy, stored_only};
+use super::{Facts, Generation, Object, Strategy, stored_only};
+use crate::defaults::{self, each, set};
 use crate::table::{self, Column};
 use crate::validate::{self, Errors};
 use crate::{Kind, Part, syntax};
@@ -12,15 +13,27 @@ const ADMISSION: Facts =
 
 /// Configurations of webhooks.
 #[derive(Debug)]
-pub(crate) struct Webhooks;
+pub(crate) struct Webhooks {
+    /// Whether they may change what they are asked about.
+    pub(crate) mutating: bool,
+}
 
 impl Strategy for Webhooks {
     fn facts(&self) -> Facts {
-        ADMISSION
+        Facts { rules_admission: true, ..ADMISSION }
     }
 
-    fn unenforced(&self, kind: &Kind, _: &Value) -> Option<String> {
-        Some(stored_only(&kind.kind))
+    fn defaults(&self, object: &mut Object) {
+        each(object, "webhooks", |hook| {
+            defaults::webhook(hook);
+            if self.mutating {
+                set(hook, "reinvocationPolicy", "Never");
+            }
+        });
+    }
+
+    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
+        validate::webhook::configuration(object, self.mutating, errors);
     }
 
     fn columns(&self) -> &[Column] {

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::error::{Errors, Shown, Seen, list, text};
+use super::error::{Errors, Seen, Shown, list, text};
 use super::{cron, ingress, meta, workload};
 use crate::path::Path;
 use crate::selector::LabelSelector;

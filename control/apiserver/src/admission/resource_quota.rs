@@ -146,11 +146,11 @@ pub(super) async fn charge<'a>(
     request: &Request<'_>,
     object: &Value,
 ) -> Result<Charge<'a>> {
-    let Some(wish) = wish(request, object) else { return Ok(Charge::nothing(context)) };
     let namespace = request.namespace;
-    if names(context, namespace).is_empty() {
+    if namespace.is_empty() || names(context, namespace).is_empty() {
         return Ok(Charge::nothing(context));
     }
+    let Some(wish) = wish(request, object) else { return Ok(Charge::nothing(context)) };
     let refused = |why: String| request.forbidden(object, &why);
     if request.dry_run {
         let mut quotas = read(context, namespace).await?;
@@ -178,9 +178,6 @@ pub(super) async fn charge<'a>(
 }
 
 fn wish(request: &Request<'_>, object: &Value) -> Option<Wish> {
-    if request.namespace.is_empty() {
-        return None;
-    }
     let act = match (request.operation, request.part) {
         (Operation::Create, None) => Act::Create,
         (Operation::Update, part) => Act::Update(part),

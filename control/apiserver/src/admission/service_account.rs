@@ -14,6 +14,8 @@ use crate::status::Result;
 
 /// Where programs look for their token.
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// What the names of volumes with tokens begin with.
+const VOLUME_PREFIX: &str = "kube-api-access-";
 /// How long a new namespace's default account is waited for.
 const ACCOUNT_WAIT: Duration = Duration::from_secs(1);
 
@@ -86,7 +88,12 @@ async fn find_account(context: &Context, namespace: &str, account: &str) -> Resu
 }
 
 fn mount_token(pod: &mut Value) {
-    let volume = format!("kube-api-access-{}", random_suffix());
+    // The volume may be there from before a webhook added containers.
+    let known =
+        pod["spec"]["volumes"].as_array().into_iter().flatten().filter_map(|one| one["name"].as_str());
+    let known = known.into_iter().find(|name| name.starts_with(VOLUME_PREFIX)).map(str::to_owned);
+    let is_new = known.is_none();
+    let volume = known.unwrap_or_else(|| format!("{VOLUME_PREFIX}{}", random_suffix()));
     let mut used = false;
     for list in ["initContainers", "containers"] {
         for container in pod["spec"].get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
@@ -103,7 +110,7 @@ fn mount_token(pod: &mut Value) {
             }
         }
     }
-    if !used {
+    if !used || !is_new {
         return;
     }
     let projected = json!({"name": volume, "projected": {"defaultMode": 420, "sources": [

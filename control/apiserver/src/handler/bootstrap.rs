@@ -88,5 +88,7 @@ fn options() -> WriteOptions {
         validation: FieldValidation::Ignore,
         manager: "podwire".into(),
         manager_given: true,
+        told: std::sync::Arc::default(),
+        by_server: true,
     }
 }

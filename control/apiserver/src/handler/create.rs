@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::options::WriteOptions;
 use super::{Call, decode, render};
 use crate::admission::resource_quota::End;
-use crate::admission::{self, Operation, Request, service};
+use crate::admission::{self, Operation, Options, Request, service};
 use crate::body::Response;
 use crate::codec;
 use crate::context::{self, Context};
@@ -115,6 +115,8 @@ impl Insert<'_> {
             name: &named,
             old: None,
             dry_run: self.options.dry_run,
+            options: if self.options.by_server { Options::Server } else { Options::Write(self.options) },
+            told: Some(&self.options.told),
         };
         admission::mutate(&request, &mut object).await?;
         let generated = name_it(&mut object);

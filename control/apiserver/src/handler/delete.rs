@@ -12,7 +12,7 @@ use super::create::{encode, timestamp};
 use super::options::DeleteOptions;
 use super::update::{self, Changed, bump_generation};
 use super::{Call, list, render};
-use crate::admission::{self, Operation, Request, service};
+use crate::admission::{self, Operation, Options, Request, service};
 use crate::body::Response;
 use crate::cache::Entry;
 use crate::context::{self, Context};
@@ -136,7 +136,7 @@ impl Deletion<'_> {
         for _ in 0..ATTEMPTS {
             let object = context::read(self.kind, &stored)?;
             self.check(options, &object)?;
-            self.admit(&object, options.dry_run).await?;
+            self.admit(&object, options).await?;
             let outcome = match plan(self.kind, object, options, jiff::Timestamp::now()) {
                 Step::Pending => return Ok(Removed::Later(stored)),
                 Step::Mark(object) if options.dry_run => return Ok(Removed::Gone(object)),
@@ -165,7 +165,7 @@ impl Deletion<'_> {
         Err(ApiError::modified(self.kind, self.name))
     }
 
-    async fn admit(&self, object: &Value, dry_run: bool) -> Result<()> {
+    async fn admit(&self, object: &Value, options: &DeleteOptions) -> Result<()> {
         let request = Request {
             context: self.context,
             identity: self.identity,
@@ -175,7 +175,9 @@ impl Deletion<'_> {
             namespace: self.namespace,
             name: self.name,
             old: Some(object),
-            dry_run,
+            dry_run: options.dry_run,
+            options: Options::Delete(options),
+            told: Some(&options.told),
         };
         admission::admit(&request, &mut Value::Null).await
     }

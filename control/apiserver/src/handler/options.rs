@@ -1,11 +1,14 @@
 //! Options of writes, from the query and from a `DeleteOptions` body.
 
+use std::sync::Arc;
+
 use podwire_api::strict;
 use podwire_api::validate::{Cause, FieldError};
 use serde_json::{Value, json};
 
 use super::Call;
 use super::decode;
+use crate::admission::Told;
 use crate::status::{ApiError, Result};
 
 /// What to do about fields nobody knows.
@@ -30,6 +33,10 @@ pub(crate) struct WriteOptions {
     pub(crate) manager: String,
     /// Whether `manager` was named by the client.
     pub(crate) manager_given: bool,
+    /// What the client is warned of.
+    pub(crate) told: Arc<Told>,
+    /// Whether the server writes what every cluster has.
+    pub(crate) by_server: bool,
 }
 
 fn unsupported(field: &str, value: &str, supported: &str) -> FieldError {
@@ -70,7 +77,27 @@ impl WriteOptions {
             return Err(ApiError::invalid_of("meta.k8s.io", kind, "", &errors));
         }
         let manager = given.map_or_else(|| agent(call), str::to_owned);
-        Ok(Self { dry_run, validation, manager, manager_given: given.is_some() })
+        let told = call.told.clone();
+        Ok(Self { dry_run, validation, manager, manager_given: given.is_some(), told, by_server: false })
+    }
+}
+
+impl WriteOptions {
+    /// As webhooks see them.
+    pub(crate) fn to_value(&self, kind: &str) -> Value {
+        let mut out = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
+        if self.dry_run {
+            out["dryRun"] = json!(["All"]);
+        }
+        if self.manager_given {
+            out["fieldManager"] = self.manager.as_str().into();
+        }
+        match self.validation {
+            FieldValidation::Strict => out["fieldValidation"] = "Strict".into(),
+            FieldValidation::Ignore => out["fieldValidation"] = "Ignore".into(),
+            FieldValidation::Warn => {}
+        }
+        out
     }
 }
 
@@ -100,6 +127,8 @@ fn agent(call: &Call) -> String {
 /// Options of a deletion.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DeleteOptions {
+    /// What the client is warned of.
+    pub(crate) told: Arc<Told>,
     /// Seconds, when the client said how many.
     pub(crate) grace: Option<i64>,
     /// `Background`, `Foreground` or `Orphan`.
@@ -123,7 +152,7 @@ impl DeleteOptions {
             strict::conform_message(schema, &mut body)
                 .map_err(|error| ApiError::bad_request(error.to_string()))?;
         }
-        let mut options = Self::from_value(&body);
+        let mut options = Self { told: call.told.clone(), ..Self::from_value(&body) };
         let mut errors = Vec::new();
         if body.is_null() {
             options.grace = call.query.number("gracePeriodSeconds")?;
@@ -158,6 +187,27 @@ impl DeleteOptions {
             uid: text(&body["preconditions"]["uid"]),
             resource_version: text(&body["preconditions"]["resourceVersion"]),
             dry_run: false,
+            told: Arc::default(),
         }
+    }
+
+    /// As webhooks see them.
+    pub(crate) fn to_value(&self) -> Value {
+        let mut out = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"});
+        if self.dry_run {
+            out["dryRun"] = json!(["All"]);
+        }
+        if let Some(grace) = self.grace {
+            out["gracePeriodSeconds"] = grace.into();
+        }
+        if let Some(policy) = &self.propagation {
+            out["propagationPolicy"] = policy.as_str().into();
+        }
+        for (key, value) in [("uid", &self.uid), ("resourceVersion", &self.resource_version)] {
+            if let Some(value) = value {
+                out["preconditions"][key] = value.as_str().into();
+            }
+        }
+        out
     }
 }

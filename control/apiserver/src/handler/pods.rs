@@ -11,7 +11,7 @@ use super::delete::Deletion;
 use super::options::{DeleteOptions, WriteOptions};
 use super::update::{Change, Extent};
 use super::{Call, decode};
-use crate::admission::{self, Operation, Request};
+use crate::admission::{self, Operation, Options, Request};
 use crate::body::{self, Response};
 use crate::cache::Scope;
 use crate::context;
@@ -32,7 +32,12 @@ pub(crate) async fn bind(call: &mut Call) -> Result<Response> {
     if binding["metadata"]["name"] != call.name() {
         return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
     }
-    admission::admit(&Request::of(call, Operation::Create), &mut binding).await?;
+    let request = Request {
+        dry_run: options.dry_run,
+        options: Options::Write(&options),
+        ..Request::of(call, Operation::Create)
+    };
+    admission::admit(&request, &mut binding).await?;
     let errors = validate::binding(&binding);
     if !errors.is_empty() {
         return Err(ApiError::invalid(kind, call.name(), &errors));
@@ -112,7 +117,12 @@ pub(crate) async fn evict(call: &mut Call) -> Result<Response> {
     let mut delete = DeleteOptions::from_value(&eviction["deleteOptions"]);
     delete.dry_run |= options.dry_run;
     let pod = call.context.object(&call.kind, call.namespace(), call.name()).await?;
-    admission::admit(&Request::of(call, Operation::Create), &mut eviction).await?;
+    let request = Request {
+        dry_run: options.dry_run,
+        options: Options::Write(&options),
+        ..Request::of(call, Operation::Create)
+    };
+    admission::admit(&request, &mut eviction).await?;
     let running = pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null();
     if running {
         check_budgets(call, &pod)?;

@@ -72,10 +72,7 @@ fn scaled(change: &Change<'_>, old: &Value, verb: Verb, media: &str, body: &Valu
         return Err(ApiError::invalid_of("autoscaling", "Scale", change.name, &[error]));
     }
     let mut new = old.clone();
-    match paths {
-        Some(paths) => set_at(&mut new, &paths.spec_replicas, replicas.into()),
-        None => new["spec"]["replicas"] = replicas.into(),
-    }
+    set_replicas(change.kind, &mut new, replicas.into());
     if let Some(version) = scale["metadata"]["resourceVersion"].as_str().filter(|version| !version.is_empty())
     {
         new["metadata"]["resourceVersion"] = version.into();
@@ -107,22 +104,35 @@ fn set_at(object: &mut Value, path: &str, value: Value) {
     *place = value;
 }
 
-/// The scale of an object. One that does not say how many replicas it wants has none that could be read.
-fn scale_of(kind: &Kind, object: &Value, read: bool) -> Result<Value> {
-    let Some(paths) = kind.strategy.scale() else { return Ok(usual_scale(object)) };
-    let wanted = replicas_at(object, Some(paths));
-    if read && wanted.is_none() {
-        let path = &paths.spec_replicas;
-        return Err(ApiError::internal(format!("the spec replicas field {path:?} does not exist")));
+/// Sets how many replicas an object wants.
+pub(crate) fn set_replicas(kind: &Kind, object: &mut Value, replicas: Value) {
+    match kind.strategy.scale() {
+        Some(paths) => set_at(object, &paths.spec_replicas, replicas),
+        None => object["spec"]["replicas"] = replicas,
     }
+}
+
+/// The scale of an object, whatever it says.
+pub(crate) fn scale_as_it_is(kind: &Kind, object: &Value) -> Value {
+    let Some(paths) = kind.strategy.scale() else { return usual_scale(object) };
     let mut out = usual_scale(&json!({
-        "metadata": object["metadata"], "spec": {"replicas": wanted},
+        "metadata": object["metadata"], "spec": {"replicas": replicas_at(object, Some(paths))},
         "status": {"replicas": at(object, &paths.status_replicas)},
     }));
     if let Some(text) = at(object, &paths.label_selector).as_str().filter(|text| !text.is_empty()) {
         out["status"]["selector"] = text.into();
     }
-    Ok(out)
+    out
+}
+
+/// The scale of an object. One that does not say how many replicas it wants has none that could be read.
+fn scale_of(kind: &Kind, object: &Value, read: bool) -> Result<Value> {
+    let paths = kind.strategy.scale();
+    if let Some(paths) = paths.filter(|_| read && replicas_at(object, paths).is_none()) {
+        let path = &paths.spec_replicas;
+        return Err(ApiError::internal(format!("the spec replicas field {path:?} does not exist")));
+    }
+    Ok(scale_as_it_is(kind, object))
 }
 
 fn usual_scale(object: &Value) -> Value {

@@ -14,7 +14,7 @@ use super::options::WriteOptions;
 use super::{Call, decode, render};
 use crate::admission::resource_quota::{self, Charge, End};
 use crate::admission::service::{self, Held};
-use crate::admission::{self, Operation, Request};
+use crate::admission::{self, Operation, Options, Request};
 use crate::authz;
 use crate::body::Response;
 use crate::codec;
@@ -252,6 +252,7 @@ impl<'a> Change<'a> {
         let request = self.request(old);
         if self.extent != Extent::Server {
             admission::mutate(&request, &mut new).await?;
+            keep_system_fields(&mut new, old);
         }
         match self.extent {
             Extent::Main | Extent::Part(Part::Scale) => strategy::prepare_update(kind, &mut new, old),
@@ -293,6 +294,8 @@ impl<'a> Change<'a> {
             name: self.name,
             old: Some(old),
             dry_run: self.options.dry_run,
+            options: Options::Write(self.options),
+            told: Some(&self.options.told),
         }
     }
 

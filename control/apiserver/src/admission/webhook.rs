@@ -1,0 +1,314 @@
+//! `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook`: others are asked about what is written, deleted and opened.
+//!
+//! Mutating webhooks are called one after the other, in the order of their configurations' names, and once more if they
+//! want to and something changed after them; validating ones all at once. Audit annotations of an answer have no place
+//! to go, as there is no audit log. <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/>
+
+mod call;
+mod hook;
+mod review;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError};
+
+use arc_swap::ArcSwap;
+use futures::future::{BoxFuture, join_all};
+use hook::{Hook, Matched};
+use podwire_api::{Kind, Part, builtin, defaults, patch, strict};
+use review::Answer;
+use serde_json::Value;
+
+use super::{Options, Request};
+use crate::cache::Scope;
+use crate::context::{self, Context};
+use crate::handler::scale;
+use crate::status::{ApiError, Result};
+
+/// The group whose kinds no webhook is asked about: a broken one must be removable.
+const OWN_GROUP: &str = "admissionregistration.k8s.io";
+
+/// The webhooks of all configurations, read again when one has changed.
+#[derive(Default)]
+pub(crate) struct Webhooks {
+    mutating: Known,
+    validating: Known,
+}
+
+struct Known(ArcSwap<(u64, Vec<Arc<Hook>>)>);
+
+impl Default for Known {
+    fn default() -> Self {
+        Self(ArcSwap::from_pointee((u64::MAX, Vec::new())))
+    }
+}
+
+impl Known {
+    fn now(&self, context: &Context, kind: &Arc<Kind>) -> Arc<(u64, Vec<Arc<Hook>>)> {
+        let cache = context.caches.of(kind);
+        let end = cache.end();
+        let known = self.0.load_full();
+        if known.0 == end {
+            return known;
+        }
+        let scope = Scope { prefix: kind.storage_prefix.to_string(), node: None, key: None };
+        let configurations = cache.snapshot(&scope).entries;
+        let hooks = configurations.iter().flat_map(|entry| Hook::of_configuration(&entry.decode(kind)));
+        let fresh = Arc::new((end, hooks.map(Arc::new).collect()));
+        self.0.store(fresh.clone());
+        fresh
+    }
+}
+
+/// Which mutating webhooks are called again.
+#[derive(Default)]
+pub(super) struct Rounds {
+    /// Those that were called and want to be called again if something changes after them.
+    called: BTreeSet<String>,
+    /// Those after which something changed.
+    again: BTreeSet<String>,
+    changed: bool,
+    /// What the last round left.
+    left: Option<Value>,
+}
+
+impl Rounds {
+    /// Whether a webhook changed the object, so that all plugins see it once more.
+    pub(super) fn changed(&self) -> bool {
+        self.changed
+    }
+
+    fn change(&mut self) {
+        self.again.append(&mut self.called);
+    }
+}
+
+fn is_exempt(request: &Request<'_>) -> bool {
+    request.kind.group == OWN_GROUP || matches!(request.options, Options::Server)
+}
+
+/// Calls the mutating webhooks: all that match, or in the second round those that want to be called again.
+pub(super) fn mutate<'a>(
+    request: &'a Request<'a>,
+    object: &'a mut Value,
+    rounds: &'a mut Rounds,
+) -> BoxFuture<'a, Result<()>> {
+    Box::pin(async move {
+        if is_exempt(request) {
+            return Ok(());
+        }
+        let hooks = request.context.webhooks.mutating.now(request.context, builtin::mutating_webhooks());
+        if hooks.1.is_empty() {
+            return Ok(());
+        }
+        let second = rounds.left.take();
+        if second.as_ref().is_some_and(|left| left != object) {
+            rounds.change();
+        }
+        for hook in &hooks.1 {
+            if second.is_some() && !rounds.again.contains(&hook.id) {
+                continue;
+            }
+            let Some(matched) = matches(request, hook, object).await? else { continue };
+            let changed = match ask(request, hook, &matched, object, true).await {
+                Ok(None) => false,
+                Ok(Some(changes)) => apply(request, hook, &matched, object, &changes)?,
+                Err(refusal) => refusal.open_or_fail(hook).map(|()| false)?,
+            };
+            if changed {
+                rounds.change();
+                rounds.changed = true;
+            }
+            if hook.again {
+                rounds.called.insert(hook.id.clone());
+            }
+        }
+        rounds.left = rounds.changed.then(|| object.clone());
+        Ok(())
+    })
+}
+
+/// Calls all validating webhooks that match at once; the first that refuses decides.
+pub(super) fn validate<'a>(request: &'a Request<'a>, object: &'a Value) -> BoxFuture<'a, Result<()>> {
+    Box::pin(async move {
+        if is_exempt(request) {
+            return Ok(());
+        }
+        let hooks = request.context.webhooks.validating.now(request.context, builtin::validating_webhooks());
+        let mut matching = Vec::new();
+        for hook in &hooks.1 {
+            if let Some(matched) = matches(request, hook, object).await? {
+                matching.push((hook, matched));
+            }
+        }
+        let calls = matching.iter().map(|(hook, matched)| ask(request, hook, matched, object, false));
+        let mut answers = join_all(calls).await.into_iter().zip(&matching);
+        answers.try_for_each(|(answer, (hook, _))| {
+            answer.map(drop).or_else(|refusal| refusal.open_or_fail(hook))
+        })
+    })
+}
+
+/// Why a request does not pass a webhook.
+enum Refusal {
+    /// The webhook says no, or its answer cannot be carried out.
+    Said(ApiError),
+    /// It could not be asked.
+    Unasked(String),
+}
+
+impl Refusal {
+    fn open_or_fail(self, hook: &Hook) -> Result<()> {
+        match self {
+            Refusal::Said(error) => Err(error),
+            Refusal::Unasked(why) if hook.fails_open => {
+                tracing::warn!(webhook = hook.name, why, "a webhook could not be called and is passed over");
+                Ok(())
+            }
+            Refusal::Unasked(why) => {
+                Err(ApiError::internal(format!("failed calling webhook \"{}\": {why}", hook.name)))
+            }
+        }
+    }
+}
+
+/// Whether a webhook is asked about this, and as what.
+async fn matches(request: &Request<'_>, hook: &Hook, object: &Value) -> Result<Option<Matched>> {
+    let Some(matched) = hook.matches(request) else { return Ok(None) };
+    if !hook.matches_object(object, request.old) || !matches_namespace(request, hook, object).await? {
+        return Ok(None);
+    }
+    Ok(Some(matched))
+}
+
+async fn matches_namespace(request: &Request<'_>, hook: &Hook, object: &Value) -> Result<bool> {
+    if hook.namespaces.is_empty() {
+        return Ok(true);
+    }
+    let namespaces = builtin::namespaces();
+    if request.kind.is("", "Namespace") {
+        let seen = if object.is_object() { Some(object) } else { request.old };
+        let labels = seen.and_then(|seen| seen["metadata"]["labels"].as_object());
+        return Ok(labels
+            .map_or(hook.namespaces.matches(&Default::default()), |labels| hook.namespaces.matches(labels)));
+    }
+    if request.namespace.is_empty() {
+        return Ok(true);
+    }
+    let key = context::key(namespaces, "", request.namespace);
+    if let Some(entry) = request.context.caches.of(namespaces).get(&key) {
+        return Ok(entry.matches(Some(&hook.namespaces), None));
+    }
+    let namespace = request.context.object(namespaces, "", request.namespace).await?;
+    let none = serde_json::Map::new();
+    Ok(hook.namespaces.matches(namespace["metadata"]["labels"].as_object().unwrap_or(&none)))
+}
+
+/// Asks a webhook; the patch it answers with, if any.
+fn ask<'a>(
+    request: &'a Request<'a>,
+    hook: &'a Hook,
+    matched: &'a Matched,
+    object: &'a Value,
+    mutating: bool,
+) -> BoxFuture<'a, std::result::Result<Option<Value>, Refusal>> {
+    Box::pin(async move {
+        if request.dry_run && !hook.may_try {
+            let words = format!("admission webhook \"{}\" does not support dry run", hook.name);
+            return Err(Refusal::Said(ApiError::bad_request(words)));
+        }
+        let uid = crate::handler::create::new_uid();
+        let shown = |object: &Value| shown(request, matched, object);
+        let old = request.old.map_or(Value::Null, shown);
+        let body = review::ask(request, hook, matched, &uid, &shown(object), &old);
+        let called = call::call(request.context, hook, &body);
+        let answered = tokio::time::timeout(hook.timeout, called).await;
+        let failed = |why: String| Refusal::Unasked(format!("failed to call webhook: {why}"));
+        let answered = answered
+            .unwrap_or_else(|_| Err(format!("Post \"{}\": context deadline exceeded", hook.shown_url())));
+        let answer = Answer::read(&answered.map_err(failed)?, &uid, hook.review_version, mutating)
+            .map_err(|why| Refusal::Unasked(format!("received invalid webhook response: {why}")))?;
+        if let Some(told) = request.told {
+            told.lock().unwrap_or_else(PoisonError::into_inner).extend(answer.warnings);
+        }
+        match answer.denied {
+            Some(status) => Err(Refusal::Said(ApiError::foreign(review::denied(&hook.name, status)))),
+            None => Ok(answer.patch),
+        }
+    })
+}
+
+/// An object as a webhook sees it.
+fn shown(request: &Request<'_>, matched: &Matched, object: &Value) -> Value {
+    if object.is_null() {
+        return Value::Null;
+    }
+    if request.part == Some(Part::Scale) {
+        return scale::scale_as_it_is(request.kind, object);
+    }
+    let mut shown = object.clone();
+    if let Some(other) = &matched.other {
+        request.kind.strategy.to_storage(&mut shown);
+        other.strategy.to_served(&mut shown);
+    }
+    shown["apiVersion"] = matched.api_version().into();
+    shown["kind"] = matched.kind.as_str().into();
+    shown
+}
+
+/// Applies a webhook's patch; whether anything changed.
+fn apply(
+    request: &Request<'_>,
+    hook: &Hook,
+    matched: &Matched,
+    object: &mut Value,
+    changes: &Value,
+) -> Result<bool> {
+    if object.is_null() {
+        return Err(ApiError::internal(format!(
+            "admission webhook \"{}\" attempted to modify the object, which is not supported for this operation",
+            hook.name
+        )));
+    }
+    let before = shown(request, matched, object);
+    let mut new = before.clone();
+    patch::json(&mut new, changes).map_err(ApiError::internal)?;
+    if new == before {
+        return Ok(false);
+    }
+    for key in ["apiVersion", "kind"] {
+        if new[key] != before[key] {
+            let words = format!("admission webhook \"{}\" changed the {key} of the object", hook.name);
+            return Err(ApiError::internal(words));
+        }
+    }
+    if request.part == Some(Part::Scale) {
+        scale::set_replicas(request.kind, object, new["spec"]["replicas"].clone());
+        return Ok(true);
+    }
+    // What the books on field owners say is not a webhook's to change.
+    match before["metadata"].get("managedFields") {
+        Some(fields) => new["metadata"]["managedFields"] = fields.clone(),
+        None => drop(new["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"))),
+    }
+    if let Some(other) = &matched.other {
+        other.strategy.to_storage(&mut new);
+        request.kind.strategy.to_served(&mut new);
+        new["apiVersion"] = request.kind.api_version().into();
+        new["kind"] = request.kind.kind.as_ref().into();
+    }
+    if request.part.is_none_or(Part::is_of_object) {
+        strict::conform(request.kind, &mut new).map_err(ApiError::internal)?;
+        defaults::apply(request.kind, &mut new);
+    }
+    for key in ["name", "namespace", "uid"] {
+        let (given, kept) = (&new["metadata"][key], &object["metadata"][key]);
+        let fixed = key == "namespace" || request.old.is_some();
+        if fixed && given != kept {
+            let words =
+                format!("admission webhook \"{}\" changed metadata.{key}, which may not change", hook.name);
+            return Err(ApiError::internal(words));
+        }
+    }
+    *object = new;
+    Ok(true)
+}
