@@ -420,7 +420,7 @@ async fn clean_up(context: Arc<Context>, name: String, uid: Value, kind: Option<
     }
 }
 
-/// Deletes all objects of a kind; how many are left that something holds.
+/// Deletes all objects of a kind, whatever webhooks would say; how many are left that something holds.
 async fn delete_all(context: &Arc<Context>, kind: &Arc<Kind>) -> Result<usize> {
     let listing = context.store.list(&kind.storage_prefix, None, None, None).await?;
     let keys = listing.items.iter().map(|kv| {
@@ -438,7 +438,7 @@ async fn delete_all(context: &Arc<Context>, kind: &Arc<Kind>) -> Result<usize> {
                 namespace: &namespace,
                 name: &name,
             };
-            deletion.run(&DeleteOptions::default()).await.map(|_| ())
+            deletion.run(&DeleteOptions { by_server: true, ..DeleteOptions::default() }).await.map(|_| ())
         }
     });
     let mut results = futures::stream::iter(deletions).buffer_unordered(AT_A_TIME);

@@ -8,6 +8,7 @@ mod webhook;
 
 use std::time::{Duration, Instant};
 
+use podwire_store::{Guard, Op, Store};
 use serde_json::{Value, json};
 use server::{Answer, Server, start};
 use webhook::{Reply, Webhook};
@@ -301,6 +302,19 @@ async fn a_webhook_is_called_again_when_a_later_one_changed_something_and_built_
     server.stop().await;
 }
 
+/// An address as long as that of loopback, to which no slice may lead.
+const ELSEWHERE: &str = "10.9.8.77";
+
+/// Lets what is stored lead to loopback, behind the server's back.
+async fn lead_home(server: &Server, key: &str) {
+    let stored = server.store.get(key).await.unwrap().unwrap();
+    let mut value = stored.value.to_vec();
+    let at = value.windows(ELSEWHERE.len()).position(|part| part == ELSEWHERE.as_bytes()).unwrap();
+    value[at..at + ELSEWHERE.len()].copy_from_slice(b"127.0.0.1");
+    let op = Op::Put { value: value.into(), ttl: None };
+    server.store.txn(key, Guard::ModRevision(stored.mod_revision), op).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_webhook_behind_a_service_is_found_by_its_endpoints() {
     let server = start().await;
@@ -323,9 +337,10 @@ async fn a_webhook_behind_a_service_is_found_by_its_endpoints() {
         empty.text
     );
     let slice = json!({"metadata": {"name": "hook-1", "labels": {"kubernetes.io/service-name": "hook"}}, "addressType": "IPv4",
-        "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": true}}], "ports": [{"name": "https", "port": hidden.port()}]});
+        "endpoints": [{"addresses": [ELSEWHERE], "conditions": {"ready": true}}], "ports": [{"name": "https", "port": hidden.port()}]});
     let made = server.post("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", &slice).await;
     assert_eq!(made.code, 201, "{}", made.text);
+    lead_home(&server, "/registry/endpointslices/default/hook-1").await;
     let mut last = 0;
     for _ in 0..200 {
         last = server.post(MAPS, &map("found")).await.code;
@@ -336,5 +351,32 @@ async fn a_webhook_behind_a_service_is_found_by_its_endpoints() {
     }
     assert_eq!(last, 201, "the cache hears of the slice");
     assert_eq!(hidden.paths().last().unwrap(), "/check?timeout=5s");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn no_webhook_keeps_a_definition_or_its_objects_from_going() {
+    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let server = start().await;
+    let definition = json!({"metadata": {"name": "pins.ex.com"}, "spec": {"group": "ex.com", "scope": "Namespaced",
+        "names": {"plural": "pins", "kind": "Pin"}, "versions": [{"name": "v1", "served": true, "storage": true,
+            "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+    assert_eq!(server.post(DEFINITIONS, &definition).await.code, 201);
+    let pins = "/apis/ex.com/v1/namespaces/default/pins";
+    let pin = json!({"apiVersion": "ex.com/v1", "kind": "Pin", "metadata": {"name": "p"}});
+    assert_eq!(server.post(pins, &pin).await.code, 201);
+    // Nobody listens there, and whoever asks is refused.
+    let away = json!({"url": "https://127.0.0.1:1/"});
+    for (name, resource) in [("pins", "pins"), ("status", "customresourcedefinitions/status")] {
+        let refuses = hook(&format!("{name}.ex.com"), away.clone(), json!({"rules": rules(resource)}));
+        register(&server, VALIDATING, name, json!([refuses])).await;
+    }
+    assert_eq!(server.delete(&format!("{pins}/p"), &json!({})).await.code, 500);
+    assert_eq!(server.delete(&format!("{DEFINITIONS}/pins.ex.com"), &json!({})).await.code, 200);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while server.get(&format!("{DEFINITIONS}/pins.ex.com")).await.code != 404 {
+        assert!(Instant::now() < deadline, "the definition stays");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     server.stop().await;
 }

@@ -176,7 +176,7 @@ impl Deletion<'_> {
             name: self.name,
             old: Some(object),
             dry_run: options.dry_run,
-            options: Options::Delete(options),
+            options: if options.by_server { Options::Server } else { Options::Delete(options) },
             told: Some(&options.told),
         };
         admission::admit(&request, &mut Value::Null).await

@@ -35,7 +35,7 @@ pub(crate) struct WriteOptions {
     pub(crate) manager_given: bool,
     /// What the client is warned of.
     pub(crate) told: Arc<Told>,
-    /// Whether the server writes what every cluster has.
+    /// Whether the server writes what every cluster has, or what only it may write.
     pub(crate) by_server: bool,
 }
 
@@ -139,6 +139,8 @@ pub(crate) struct DeleteOptions {
     pub(crate) resource_version: Option<String>,
     /// Do everything but write.
     pub(crate) dry_run: bool,
+    /// Whether the server deletes what cannot stay.
+    pub(crate) by_server: bool,
 }
 
 impl DeleteOptions {
@@ -187,6 +189,7 @@ impl DeleteOptions {
             uid: text(&body["preconditions"]["uid"]),
             resource_version: text(&body["preconditions"]["resourceVersion"]),
             dry_run: false,
+            by_server: false,
             told: Arc::default(),
         }
     }

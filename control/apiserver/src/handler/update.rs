@@ -294,7 +294,7 @@ impl<'a> Change<'a> {
             name: self.name,
             old: Some(old),
             dry_run: self.options.dry_run,
-            options: Options::Write(self.options),
+            options: if self.options.by_server { Options::Server } else { Options::Write(self.options) },
             told: Some(&self.options.told),
         }
     }
