@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::check;
 use crate::declare::{self, Functions, Overload};
+use crate::depth;
 use crate::error::{CompileError, CompileErrors};
 use crate::kind::Type;
 use crate::literals;
@@ -104,9 +105,19 @@ impl Environment {
             );
             return Err(one(CompileError::whole(message)));
         }
-        let parsed = parse::parse(&source, self.macros).map_err(one)?;
-        let checked = check::check(&source, &parsed.expr, parsed.nodes, self).map_err(CompileErrors)?;
-        literals::validate(&source, &parsed.expr, &checked).map_err(CompileErrors)?;
+        match depth::may_be_deep(&source) {
+            false => self.compile_source(&source),
+            true => depth::on_large_stack(|| self.compile_source(&source)).unwrap_or_else(|| {
+                Err(one(CompileError::whole("no stack for an expression that nests so deeply")))
+            }),
+        }
+    }
+
+    fn compile_source(&self, source: &[char]) -> Result<Program, CompileErrors> {
+        let one = |error: CompileError| CompileErrors(vec![error]);
+        let parsed = parse::parse(source, self.macros).map_err(one)?;
+        let checked = check::check(source, &parsed.expr, parsed.nodes, self).map_err(CompileErrors)?;
+        literals::validate(source, &parsed.expr, &checked).map_err(CompileErrors)?;
         let root =
             plan::plan(&parsed.expr, &checked, self).map_err(|error| one(CompileError::whole(error)))?;
         Ok(Program::new(parsed.expr, checked, root, self.variables.clone()))

@@ -11,6 +11,7 @@ pub use self::range::Range;
 
 use crate::ast::{Expr, Fold, Kind, Literal};
 use crate::check::Reference;
+use crate::depth;
 use crate::kind::Type;
 use crate::price::{NEW_LIST, NEW_MAP};
 use crate::program::Program;
@@ -22,6 +23,13 @@ const ACCUMULATORS: [&str; 2] = ["@result", "__result__"];
 impl Program {
     /// What it may cost at least and at most.
     pub fn estimated_cost(&self) -> Range {
+        match self.deep {
+            true => depth::on_large_stack(|| self.walked_cost()).unwrap_or(Range::UNKNOWN),
+            false => self.walked_cost(),
+        }
+    }
+
+    fn walked_cost(&self) -> Range {
         let mut estimator = Estimator {
             program: self,
             paths: HashMap::new(),

@@ -31,6 +31,7 @@ pub mod authorizer;
 mod check;
 mod compare;
 mod declare;
+mod depth;
 pub mod device;
 mod environment;
 mod error;

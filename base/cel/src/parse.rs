@@ -186,7 +186,7 @@ impl Parser<'_> {
     fn relation(&mut self) -> Parse<Expr> {
         self.enter(Rule::Relation)?;
         let mut left = self.sum()?;
-        let mut pushed = 1;
+        let mut pushed = 0;
         while let Some((at, function)) = self.operator(&[
             ("<", "_<_"),
             ("<=", "_<=_"),
@@ -196,15 +196,26 @@ impl Parser<'_> {
             ("!=", "_!=_"),
             ("in", "@in"),
         ]) {
-            self.enter(Rule::Relation)?;
-            pushed += 1;
-            self.enter(Rule::Relation)?;
+            self.push(Rule::Relation, &mut pushed)?;
             let right = self.sum()?;
-            self.leave(Rule::Relation, 1);
             left = self.call(at, function, vec![left, right]);
         }
-        self.leave(Rule::Relation, pushed);
+        self.pop(Rule::Relation, pushed);
         Ok(left)
+    }
+
+    /// Another operand of a chain. The first one is on the level of the rule itself.
+    fn push(&mut self, rule: Rule, pushed: &mut usize) -> Parse<()> {
+        if *pushed > 0 {
+            self.enter(rule)?;
+        }
+        *pushed += 1;
+        Ok(())
+    }
+
+    /// The end of a chain.
+    fn pop(&mut self, rule: Rule, pushed: usize) {
+        self.leave(rule, pushed.max(1));
     }
 
     fn operator(&mut self, table: &[(&'static str, &'static str)]) -> Option<(usize, &'static str)> {
@@ -214,33 +225,28 @@ impl Parser<'_> {
 
     fn sum(&mut self) -> Parse<Expr> {
         self.enter(Rule::Calc)?;
-        let (mut left, mut pushed) = self.product()?;
-        pushed += 1;
+        let mut pushed = 0;
+        let mut left = self.product(&mut pushed)?;
         while let Some((at, function)) = self.operator(&[("+", "_+_"), ("-", "_-_")]) {
-            self.enter(Rule::Calc)?;
-            pushed += 1;
-            self.enter(Rule::Calc)?;
-            let (right, inner) = self.product()?;
-            self.leave(Rule::Calc, 1 + inner);
+            self.push(Rule::Calc, &mut pushed)?;
+            let mut inner = 0;
+            let right = self.product(&mut inner)?;
+            self.leave(Rule::Calc, inner.saturating_sub(1));
             left = self.call(at, function, vec![left, right]);
         }
-        self.leave(Rule::Calc, pushed);
+        self.pop(Rule::Calc, pushed);
         Ok(left)
     }
 
-    /// A product, and how often the rule was entered that the caller has to leave.
-    fn product(&mut self) -> Parse<(Expr, usize)> {
+    /// A product, whose operands count as those of the sum around it.
+    fn product(&mut self, pushed: &mut usize) -> Parse<Expr> {
         let mut left = self.unary()?;
-        let mut pushed = 0;
         while let Some((at, function)) = self.operator(&[("*", "_*_"), ("/", "_/_"), ("%", "_%_")]) {
-            self.enter(Rule::Calc)?;
-            pushed += 1;
-            self.enter(Rule::Calc)?;
+            self.push(Rule::Calc, pushed)?;
             let right = self.unary()?;
-            self.leave(Rule::Calc, 1);
             left = self.call(at, function, vec![left, right]);
         }
-        Ok((left, pushed))
+        Ok(left)
     }
 
     fn unary(&mut self) -> Parse<Expr> {
@@ -269,24 +275,23 @@ impl Parser<'_> {
     /// A member expression; `minus` is where the sign of a number in front of it stands.
     fn member(&mut self, minus: Option<usize>) -> Parse<Expr> {
         self.enter(Rule::Member)?;
-        let mut pushed = 1;
+        let mut pushed = 0;
         let mut left = self.primary(minus)?;
         loop {
             if let Some(at) = self.take(".") {
                 let optional = self.take("?").is_some();
-                self.enter(Rule::Member)?;
+                self.push(Rule::Member, &mut pushed)?;
                 left = self.selection(at, optional, left)?;
             } else if let Some(at) = self.take("[") {
                 let optional = self.take("?").is_some();
-                self.enter(Rule::Member)?;
+                self.push(Rule::Member, &mut pushed)?;
                 let index = self.expr()?;
                 self.expect("]")?;
                 left = self.call(at, if optional { "_[?_]" } else { "_[_]" }, vec![left, index]);
             } else {
-                self.leave(Rule::Member, pushed);
+                self.pop(Rule::Member, pushed);
                 return Ok(left);
             }
-            pushed += 1;
         }
     }
 

@@ -2,11 +2,12 @@
 
 use crate::ast::Expr;
 use crate::check::Checked;
+use crate::depth;
 use crate::environment::Variable;
 use crate::error::EvalError;
 use crate::eval::Machine;
 use crate::kind::Type;
-use crate::plan::Plan;
+use crate::plan::{Node, Plan};
 use crate::value::Value;
 
 /// An expression that was parsed, checked and made ready to run. Shared between threads.
@@ -15,6 +16,8 @@ pub struct Program {
     pub(crate) checked: Checked,
     pub(crate) plan: Plan,
     pub(crate) variables: Vec<Variable>,
+    /// Whether walking it takes a large stack.
+    pub(crate) deep: bool,
 }
 
 /// The values of an environment's variables.
@@ -52,7 +55,8 @@ pub struct Outcome<'a> {
 
 impl Program {
     pub(crate) fn new(expr: Expr, checked: Checked, plan: Plan, variables: Vec<Variable>) -> Program {
-        Program { expr, checked, plan, variables }
+        let deep = depth::is_deep(&expr);
+        Program { expr, checked, plan, variables, deep }
     }
 
     /// The type of its value; `dyn` if that is known only when it runs.
@@ -62,12 +66,23 @@ impl Program {
 
     /// Whether it mentions a variable.
     pub fn mentions(&self, name: &str) -> bool {
-        mentions(&self.expr, name)
+        match self.deep {
+            true => depth::on_large_stack(|| mentions(&self.expr, name)).unwrap_or(true),
+            false => mentions(&self.expr, name),
+        }
     }
 
     /// Evaluates it. It ends with [`EvalError::TooExpensive`] when it costs more than `limit`
     /// ([`crate::limits::PER_CALL`] for most).
     pub fn evaluate<'a>(&'a self, bindings: &Bindings<'a>, limit: u64) -> Outcome<'a> {
+        if self.deep {
+            let none = || Outcome { value: Err(EvalError::TooExpensive), cost: 0 };
+            return depth::on_large_stack(|| self.run(bindings, limit)).unwrap_or_else(none);
+        }
+        self.run(bindings, limit)
+    }
+
+    fn run<'a>(&'a self, bindings: &Bindings<'a>, limit: u64) -> Outcome<'a> {
         let globals = self.variables.iter().map(|variable| bindings.get(&variable.name)).collect();
         let mut machine = Machine::new(globals, &self.variables, self.plan.locals, limit);
         let value = machine.eval(&self.plan.root);
@@ -91,5 +106,19 @@ fn mentions(expr: &Expr, name: &str) -> bool {
         Kind::Fold(fold) => [&fold.range, &fold.init, &fold.condition, &fold.step, &fold.result]
             .into_iter()
             .any(|part| mentions(part, name)),
+    }
+}
+
+/// A deep tree is also taken apart on a large stack.
+impl Drop for Program {
+    fn drop(&mut self) {
+        if self.deep {
+            let empty = Expr { id: 0, at: 0, kind: crate::ast::Kind::Struct { name: String::new() } };
+            let expr = std::mem::replace(&mut self.expr, empty);
+            let root = Node::Const(Value::Null);
+            let plan = std::mem::replace(&mut self.plan, Plan { root, locals: 0 });
+            // Without a thread they are dropped here, which takes less than walking them.
+            depth::on_large_stack(move || drop((expr, plan)));
+        }
     }
 }

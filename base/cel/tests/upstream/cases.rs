@@ -2,6 +2,12 @@
 
 use serde_json::{Value as Json, json};
 
+use crate::dice::Dice;
+use crate::generate;
+
+/// How many expressions dice make without a schema, and as many with one.
+const GENERATED: usize = 1500;
+
 /// Expressions, one in a line, of which the comments are part.
 const TEXTS: &[&str] = &[
     include_str!("cases/standard.txt"),
@@ -147,5 +153,28 @@ pub(crate) fn fixed() -> Vec<Json> {
 pub(crate) fn all() -> Vec<Json> {
     let mut questions = fixed();
     questions.extend(include_str!("cases/schema.txt").lines().flat_map(with_schema));
+    let mut dice = Dice::new(18);
+    for _ in 0..GENERATED {
+        let expr = generate::expression(&mut dice, false);
+        questions.push(json!({"env": "plain", "expr": expr, "x": 3, "y": "text"}));
+        let expr = generate::expression(&mut dice, true);
+        questions.extend(with_schema(&expr).into_iter().take(1));
+    }
+    for count in [10, 100, 247, 248, 249, 250, 251, 252, 300] {
+        let deep = |open: &str, inner: &str, close: &str| json!({"env": "plain", "expr": format!("{}{inner}{}", open.repeat(count), close.repeat(count))});
+        questions.extend([
+            deep("(", "1", ")"),
+            deep("1 + ", "1", ""),
+            deep("2 * ", "1", ""),
+            json!({"env": "plain", "expr": format!("{}1{}.size()", "[".repeat(count), "]".repeat(count))}),
+            deep("", "x", ".a"),
+            deep("true ? 1 : ", "1", ""),
+            deep("true && ", "true", ""),
+            deep("!", "true", ""),
+            deep("dyn(", "1", ")"),
+            deep("[1].all(i, ", "true", ")"),
+            deep("1 == ", "1", ""),
+        ]);
+    }
     questions
 }

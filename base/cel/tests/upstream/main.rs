@@ -7,6 +7,7 @@
 mod cases;
 #[allow(dead_code, reason = "not every throw is used")]
 mod dice;
+mod generate;
 mod ours;
 
 use serde_json::Value as Json;
@@ -19,6 +20,10 @@ fn essence(answer: &Json) -> Json {
     let mut answer = answer.clone();
     let fields = answer.as_object_mut().unwrap();
     fields.remove("why");
+    // Over some errors upstream's count of the cost fails in turn, which ends the evaluation in the middle.
+    if fields.get("failed").and_then(Json::as_str).is_some_and(|why| why.starts_with("internal error")) {
+        return serde_json::json!({"failed": true});
+    }
     if let Some(failed) = fields.get_mut("failed") {
         *failed = Json::Bool(true);
     }
@@ -31,8 +36,13 @@ fn differences<'a>(pairs: impl Iterator<Item = (&'a Json, &'a Json)>) -> Vec<Str
         .filter(|(_, theirs)| theirs.get("panics").is_none())
         .filter_map(|(question, theirs)| {
             let ours = ours::answer(question);
-            (essence(&ours) != essence(theirs))
-                .then(|| format!("{question}\n  ours   {ours}\n  theirs {theirs}"))
+            let (left, right) = (essence(&ours), essence(theirs));
+            let left = if right.as_object().unwrap().len() == 1 && left["failed"] == true {
+                right.clone()
+            } else {
+                left
+            };
+            (left != right).then(|| format!("{question}\n  ours   {ours}\n  theirs {theirs}"))
         })
         .collect()
 }
@@ -55,6 +65,7 @@ fn recorded_answers_of_upstream_are_ours_too() {
 #[test]
 fn every_question_is_answered() {
     let questions = cases::all();
+    assert!(questions.len() >= 6000, "{} are too few", questions.len());
     assert!(questions.iter().all(|question| ours::answer(question).is_object()));
 }
 
