@@ -132,8 +132,11 @@ impl<'p> Machine<'p> {
         if let Some((place, error)) = failed {
             return self.failed(call, &args, place, error);
         }
-        let known: Vec<Option<&Value<'_>>> = args.iter().map(Some).collect();
-        let price = call.price.before(&known);
+        let price = match call.price {
+            // Most calls cost the same whatever they are given.
+            Price::Fixed(cost) => cost,
+            price => price.before(&args.iter().map(Some).collect::<Vec<_>>()),
+        };
         self.charge(price)?;
         if let (Price::Made, [Value::Int(count)]) = (call.price, args.as_slice()) {
             // What would be made is known beforehand, and may be more than fits anywhere.
