@@ -118,7 +118,7 @@ async fn discover(client: &Client) -> Vec<Resource> {
                         .iter()
                         .all(|verb| caps.supports_operation(verb))
                 };
-                let all = found.groups().flat_map(ApiGroup::recommended_resources);
+                let all = found.groups().flat_map(ApiGroup::resources_by_stability);
                 // Events are many and own nothing; they go by themselves.
                 let wanted = all.filter(|(api, caps)| collected(caps) && api.plural != "events");
                 return wanted.map(|(api, caps)| Resource { api, scope: caps.scope, served: true }).collect();

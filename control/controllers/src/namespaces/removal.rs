@@ -114,7 +114,7 @@ async fn discover(client: &Client) -> Result<Vec<Target>, kube::Error> {
             && caps.supports_operation(verbs::LIST)
             && caps.supports_operation(verbs::DELETE)
     };
-    let all = found.groups().flat_map(kube::discovery::ApiGroup::recommended_resources);
+    let all = found.groups().flat_map(kube::discovery::ApiGroup::resources_by_stability);
     Ok(all
         .filter(|(_, caps)| usable(caps))
         .map(|(resource, caps)| Target {

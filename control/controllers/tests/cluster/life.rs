@@ -60,6 +60,43 @@ async fn a_deleted_namespace_is_emptied_and_then_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deleted_namespace_takes_custom_resources_along() {
+    use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+    let cluster = Cluster::start(|_| {}).await;
+    cluster.namespace("team").await;
+    let of = |group: &str, version: &str, kind: &str| {
+        ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
+    };
+    let make = |object| serde_json::from_value::<DynamicObject>(object).unwrap();
+    let definitions: kube::Api<DynamicObject> =
+        kube::Api::all_with(cluster.client(), &of("apiextensions.k8s.io", "v1", "CustomResourceDefinition"));
+    let mut left = Vec::new();
+    // The second is not in the version that its group prefers.
+    for (plural, kind, version) in [("widgets", "Widget", "v1"), ("gizmos", "Gizmo", "v1beta1")] {
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.ex.com")},
+            "spec": {"group": "ex.com", "scope": "Namespaced", "names": {"plural": plural, "kind": kind},
+                "versions": [{"name": version, "served": true, "storage": true,
+                              "schema": {"openAPIV3Schema": {"type": "object"}}}]},
+        });
+        definitions.create(&Default::default(), &make(definition)).await.unwrap();
+        let resource = of("ex.com", version, kind);
+        let objects: kube::Api<DynamicObject> =
+            kube::Api::namespaced_with(cluster.client(), "team", &resource);
+        let object = json!({"apiVersion": resource.api_version, "kind": kind, "metadata": {"name": "x"}});
+        objects.create(&Default::default(), &make(object)).await.unwrap();
+        left.push(objects);
+    }
+    cluster.all::<Namespace>().delete("team", &DeleteParams::default()).await.unwrap();
+    until(&cluster.all::<Namespace>(), "team", |found| found.is_none()).await;
+    for objects in left {
+        assert!(objects.get_opt("x").await.unwrap().is_none(), "all versions are looked through");
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_namespace_waits_for_its_pods_and_finalizers_and_says_so() {
     let cluster = Cluster::start(|_| {}).await;
     cluster.node("n1").await;
