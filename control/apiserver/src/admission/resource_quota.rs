@@ -267,6 +267,10 @@ async fn give_back(context: &Context, namespace: &str, by_quota: &[(String, Reso
 
 /// What the objects of a namespace take of a quota, as they are stored now.
 async fn count(context: &Context, namespace: &str, quota: &Quota) -> Result<Resources> {
+    // A request that went away may have left a write behind it. The store does writes in their order, so that one that
+    // changes nothing comes back after it.
+    let key = context::key(builtin::resource_quotas(), namespace, &quota.name);
+    context.store.txn(&key, Guard::ModRevision(u64::MAX), Op::Delete).await?;
     context.caches.wait_for(context.store.revision().await?).await?;
     let now = Timestamp::now();
     let mut count = Count::of(quota);
