@@ -2,7 +2,7 @@
 //!
 //! One thread makes all the load, so that at most one of the two cores is the client's; what it burned is printed too.
 
-mod client;
+pub mod client;
 mod servers;
 mod watchers;
 
@@ -14,7 +14,8 @@ use std::{
 use anyhow::Result;
 use tokio::task::JoinSet;
 
-use self::{client::Endpoint, servers::Server};
+use self::client::Endpoint;
+pub use self::servers::Server;
 use crate::{
     measure::{self, Processes},
     report::{self, Row},
@@ -33,10 +34,7 @@ pub fn run() -> Result<()> {
     runtime.block_on(async {
         println!("ours ...");
         let ours = Figures::of(Server::ours().await?).await?;
-        let theirs = if ["etcd", "kube-apiserver", "kubectl"]
-            .iter()
-            .all(|name| podwire_testkit::node::peer(name).is_ok())
-        {
+        let theirs = if peers_are_built() {
             println!("upstream ...");
             Some(Figures::of(Server::upstream().await?).await?)
         } else {
@@ -47,6 +45,11 @@ pub fn run() -> Result<()> {
         print(&ours, theirs.as_ref(), kernel);
         Ok(())
     })
+}
+
+/// Whether upstream can be put beside.
+pub fn peers_are_built() -> bool {
+    ["etcd", "kube-apiserver", "kubectl"].iter().all(|name| podwire_testkit::node::peer(name).is_ok())
 }
 
 fn print(ours: &Figures, theirs: Option<&Figures>, kernel: f64) {
@@ -88,14 +91,14 @@ fn print(ours: &Figures, theirs: Option<&Figures>, kernel: f64) {
 }
 
 /// What a round of requests came to.
-struct Round {
+pub struct Round {
     /// Requests per second.
-    rate: f64,
+    pub rate: f64,
     /// Milliseconds of one request.
     p50: f64,
     p99: f64,
     /// Milliseconds of the server's CPU per request.
-    cpu: f64,
+    pub cpu: f64,
     /// Milliseconds of this client's CPU per request.
     client: f64,
 }
@@ -216,11 +219,13 @@ impl Brief {
     }
 }
 
-fn millis(time: Duration) -> f64 {
+/// A time in milliseconds.
+pub fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-async fn namespace(endpoint: &Endpoint, name: &str) -> Result<()> {
+/// Makes a namespace with an account.
+pub async fn namespace(endpoint: &Endpoint, name: &str) -> Result<()> {
     let body = format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{name}"}}}}"#);
     let mut connection = endpoint.connect().await?;
     connection.ask(&endpoint.request("POST", "/api/v1/namespaces", &body)).await?;
@@ -247,7 +252,7 @@ fn pod(endpoint: &Endpoint, number: usize) -> Vec<u8> {
 }
 
 /// Sends `count` requests over `connections`, each connection one after the other.
-async fn round(
+pub async fn round(
     server: &Server,
     connections: usize,
     count: usize,

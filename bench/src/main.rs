@@ -6,6 +6,7 @@
 
 mod api;
 mod cni;
+mod extensions;
 mod measure;
 mod memory;
 mod nri;
@@ -29,6 +30,7 @@ fn main() -> Result<()> {
         "path" => tokio.block_on(path::run()),
         "api" => api::run(),
         "cni" => cni::run(),
+        "extensions" => extensions::run(),
         "runtime" => tokio.block_on(runtime::run()),
         "nri" => tokio.block_on(nri::run()),
         "memory" => tokio.block_on(memory::run()),
@@ -36,7 +38,7 @@ fn main() -> Result<()> {
         "versions" => versions::run(),
         "side" => tokio.block_on(versions::side()),
         other => bail!(
-            "there is no bench called {other}; there are: path, api, cni, runtime, nri, memory, trace, versions"
+            "there is no bench called {other}; there are: path, api, cni, extensions, runtime, nri, memory, trace, versions"
         ),
     }
 }

@@ -28,6 +28,8 @@ struct Program {
     test: bool,
     /// Groups it is part of: `smoke` is what `make interop-smoke` needs.
     smoke: bool,
+    /// The module and the folder in it whose manifests are put into `NAME.manifests`, if it has any.
+    manifests: Option<(&'static str, &'static str)>,
 }
 
 const K8S_VERSION: &str = "-X k8s.io/component-base/version.gitVersion=v1.36.4 \
@@ -36,7 +38,27 @@ const K8S_VERSION: &str = "-X k8s.io/component-base/version.gitVersion=v1.36.4 \
 const CONTAINERD_VERSION: &str = "-X github.com/containerd/containerd/v2/version.Version=v2.4.2";
 
 const fn go(name: &'static str, module: &'static str, package: &'static str) -> Program {
-    Program { name, module, package, tags: "", ldflags: "", cgo: false, test: false, smoke: false }
+    Program {
+        name,
+        module,
+        package,
+        tags: "",
+        ldflags: "",
+        cgo: false,
+        test: false,
+        smoke: false,
+        manifests: None,
+    }
+}
+
+/// An operator with the definitions of its custom resources.
+const fn operator(
+    name: &'static str,
+    package: &'static str,
+    module: &'static str,
+    folder: &'static str,
+) -> Program {
+    Program { manifests: Some((module, folder)), ..go(name, name, package) }
 }
 
 const fn k8s(name: &'static str, package: &'static str) -> Program {
@@ -95,6 +117,18 @@ const PROGRAMS: &[Program] = &[
     go("arithmetic", "arithmetic", "podwire.invalid/peers/arithmetic"),
     go("validation", "validation", "podwire.invalid/peers/validation"),
     go("cel", "cel", "podwire.invalid/peers/cel"),
+    operator(
+        "prometheus-operator",
+        "github.com/prometheus-operator/prometheus-operator/cmd/operator",
+        "github.com/prometheus-operator/prometheus-operator",
+        "example/prometheus-operator-crd",
+    ),
+    operator(
+        "argo-rollouts",
+        "github.com/argoproj/argo-rollouts/cmd/rollouts-controller",
+        "github.com/argoproj/argo-rollouts",
+        "manifests/crds",
+    ),
 ];
 
 /// The Python client: an environment of its own with what `tests/peers/python/requirements.txt` pins.
@@ -185,8 +219,33 @@ fn build(root: &Path, folder: &Path, program: &Program) -> Result<()> {
     if !status.success() {
         bail!("go ended with {status}");
     }
+    if let Some((name, within)) = program.manifests {
+        copy_manifests(&module, name, within, &folder.join(format!("{}.manifests", program.name)))?;
+    }
     fs::write(stamp, wanted)?;
     println!("peers: {} in {:.0} s", program.name, begun.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Puts the manifests that lie in a folder of a Go module into `place`, which holds nothing else afterwards.
+fn copy_manifests(pins: &Path, module: &str, within: &str, place: &Path) -> Result<()> {
+    let listed =
+        Command::new("go").current_dir(pins).args(["list", "-m", "-f", "{{.Dir}}", module]).output()?;
+    if !listed.status.success() {
+        bail!("go list: {}", String::from_utf8_lossy(&listed.stderr));
+    }
+    let source = Path::new(String::from_utf8(listed.stdout)?.trim()).join(within);
+    if place.exists() {
+        fs::remove_dir_all(place)?;
+    }
+    fs::create_dir_all(place)?;
+    for entry in fs::read_dir(&source).with_context(|| format!("read {within} of {module}"))? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name.to_string_lossy().ends_with(".yaml") && name != "kustomization.yaml" {
+            fs::write(place.join(&name), fs::read(entry.path())?)?;
+        }
+    }
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
+    path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -23,14 +24,17 @@ pub struct Server {
     pub pids: Vec<u32>,
     /// From the start of the process to the first good answer of `/readyz`.
     pub ready: Duration,
-    _runs: Runs,
-    _folder: tempfile::TempDir,
+    runs: Runs,
+    folder: tempfile::TempDir,
 }
 
-/// What ends with the server; never read.
+/// What ends with the server.
 enum Runs {
-    Ours { _process: Ours },
-    Upstream { _control: ControlPlane },
+    Ours(Ours),
+    /// Never read.
+    Upstream {
+        _control: ControlPlane,
+    },
 }
 
 struct Ours(Child);
@@ -50,30 +54,25 @@ impl Server {
     /// Starts ours on an empty folder.
     pub async fn ours() -> Result<Server> {
         let folder = tempfile::Builder::new().prefix("podwire-bench-").tempdir()?;
-        let data = folder.path().join("data");
         let begun = Instant::now();
-        let mut child = Command::new(bin_dir().join("podwire"))
-            .arg("apiserver")
-            .arg("--data-dir")
-            .arg(&data)
-            // It is killed in the end, and what it leaves goes with the folder.
-            .arg("--trace-dir")
-            .arg(folder.path().join("trace"))
-            .arg(format!("--secure-port={PORT}"))
-            .stdout(Stdio::piped())
-            .stderr(fs::File::create(folder.path().join("log"))?)
-            .spawn()
-            .context("start podwire apiserver")?;
-        let output = child.stdout.take().context("no output")?;
-        let process = Ours(child);
-        let line = BufReader::new(output).lines().next().context("no word from podwire apiserver")??;
-        let kubeconfig =
-            line.split("kubeconfig=").nth(1).with_context(|| format!("podwire said: {line}"))?.to_owned();
-        let endpoint = Endpoint::read(kubeconfig.as_ref())?;
-        ask_ready(&endpoint).await?;
+        let (process, endpoint) = start_ours(folder.path()).await?;
         let ready = begun.elapsed();
         let pids = vec![process.0.id()];
-        Ok(Server { endpoint, pids, ready, _runs: Runs::Ours { _process: process }, _folder: folder })
+        Ok(Server { endpoint, pids, ready, runs: Runs::Ours(process), folder })
+    }
+
+    /// Kills ours and starts it again on the same folder; how long it took to be ready. Upstream's is left alone.
+    pub async fn start_again(&mut self) -> Result<Option<Duration>> {
+        let Runs::Ours(process) = &mut self.runs else { return Ok(None) };
+        process.0.kill()?;
+        process.0.wait()?;
+        let begun = Instant::now();
+        let (process, endpoint) = start_ours(self.folder.path()).await?;
+        let took = begun.elapsed();
+        self.pids = vec![process.0.id()];
+        self.endpoint = endpoint;
+        self.runs = Runs::Ours(process);
+        Ok(Some(took))
     }
 
     /// Starts upstream's on an empty folder; etcd, keys and certificates do not count in the time.
@@ -85,7 +84,7 @@ impl Server {
         ask_ready(&endpoint).await?;
         let pids: Vec<u32> = control.peers.iter().map(Peer::pid).collect();
         let ready = age(pids[0])?;
-        Ok(Server { endpoint, pids, ready, _runs: Runs::Upstream { _control: control }, _folder: folder })
+        Ok(Server { endpoint, pids, ready, runs: Runs::Upstream { _control: control }, folder })
     }
 
     /// Proportional set size of its processes.
@@ -97,6 +96,30 @@ impl Server {
     pub fn cpu(&self) -> Result<Duration> {
         crate::measure::Processes::of_pids(&self.pids).cpu()
     }
+}
+
+/// Starts our server on what is in `folder` and waits until it is ready.
+async fn start_ours(folder: &Path) -> Result<(Ours, Endpoint)> {
+    let mut child = Command::new(bin_dir().join("podwire"))
+        .arg("apiserver")
+        .arg("--data-dir")
+        .arg(folder.join("data"))
+        // It is killed in the end, and what it leaves goes with the folder.
+        .arg("--trace-dir")
+        .arg(folder.join("trace"))
+        .arg(format!("--secure-port={PORT}"))
+        .stdout(Stdio::piped())
+        .stderr(fs::File::create(folder.join("log"))?)
+        .spawn()
+        .context("start podwire apiserver")?;
+    let output = child.stdout.take().context("no output")?;
+    let process = Ours(child);
+    let line = BufReader::new(output).lines().next().context("no word from podwire apiserver")??;
+    let kubeconfig =
+        line.split("kubeconfig=").nth(1).with_context(|| format!("podwire said: {line}"))?.to_owned();
+    let endpoint = Endpoint::read(kubeconfig.as_ref())?;
+    ask_ready(&endpoint).await?;
+    Ok((process, endpoint))
 }
 
 async fn ask_ready(endpoint: &Endpoint) -> Result<()> {

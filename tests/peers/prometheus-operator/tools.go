@@ -1,0 +1,6 @@
+//go:build tools
+
+// Package peers pins the programs that this peer is built from.
+package peers
+
+import _ "github.com/prometheus-operator/prometheus-operator/cmd/operator"
