@@ -157,6 +157,11 @@ pub trait Strategy: std::fmt::Debug + Send + Sync {
         false
     }
 
+    /// Whether objects of the kind say which webhooks are called.
+    fn calls_webhooks(&self) -> bool {
+        false
+    }
+
     /// Why no object of the kind can be created now.
     fn refuses_creation(&self) -> Option<&'static str> {
         None

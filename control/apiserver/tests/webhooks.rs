@@ -240,19 +240,12 @@ async fn rules_selectors_and_trials_choose_who_is_asked() {
         json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1", "dryRun": ["All"], "fieldManager": "me"})
     );
     let before = all.asked().len();
-    let conditions = json!([{"name": "a", "expression": "true"}]);
-    let refused = server
-        .post(
-            VALIDATING,
-            &json!({"metadata": {"name": "cel"}, "webhooks": [only(json!({"matchConditions": conditions}))]}),
-        )
-        .await;
-    assert_eq!(
-        (refused.code, all.asked().len()),
-        (422, before),
-        "and nobody is asked about webhooks: {}",
-        refused.text
-    );
+    let conditions = json!([{"name": "a", "expression": "request.nothing == 'x'"}]);
+    let bad =
+        json!({"metadata": {"name": "cel"}, "webhooks": [only(json!({"matchConditions": conditions}))]});
+    let refused = server.post(VALIDATING, &bad).await;
+    let told = (refused.code, refused.text.contains("undefined field 'nothing'"), all.asked().len());
+    assert_eq!(told, (422, true, before), "and nobody is asked about webhooks: {}", refused.text);
     server.stop().await;
 }
 
@@ -378,5 +371,45 @@ async fn no_webhook_keeps_a_definition_or_its_objects_from_going() {
         assert!(Instant::now() < deadline, "the definition stays");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn match_conditions_choose_what_a_webhook_is_asked_about() {
+    let server = start().await;
+    let asked = Webhook::start(&server.pki, |review| {
+        Reply::answer(review, json!({"allowed": false, "status": {"message": "no"}}))
+    })
+    .await;
+    let conditions = |expressions: &[&str]| -> Value {
+        let each = expressions.iter().enumerate();
+        each.map(|(at, text)| json!({"name": format!("c{at}"), "expression": text})).collect()
+    };
+    let expressions =
+        ["object.data.a == '1'", "!request.userInfo.username.startsWith('node')", "request.name != 'free'"];
+    let chosen = hook("c.ex.com", asked.client(), json!({"matchConditions": conditions(&expressions)}));
+    register(&server, VALIDATING, "c", json!([chosen])).await;
+    assert_eq!(server.post(MAPS, &map("held")).await.code, 400, "the webhook says no");
+    assert_eq!(server.post(MAPS, &map("free")).await.code, 201);
+    let other = json!({"metadata": {"name": "other"}, "data": {"a": "2"}});
+    assert_eq!(server.post(MAPS, &other).await.code, 201);
+    assert_eq!(asked.asked().len(), 1);
+    // What cannot be told is refused, or passed over if the webhook may be.
+    let without = json!({"metadata": {"name": "without"}});
+    let refused = server.post(MAPS, &without).await;
+    assert_eq!(
+        (refused.code, refused.body["message"].as_str().unwrap()),
+        (
+            403,
+            "configmaps \"without\" is forbidden: expression 'object.data.a == '1'' resulted in error: no such key: data"
+        )
+    );
+    let open = json!({"failurePolicy": "Ignore", "matchConditions": conditions(&expressions)});
+    let path = format!("{VALIDATING}/c");
+    let mut configuration = server.get(&path).await.body;
+    configuration["webhooks"] = json!([hook("c.ex.com", asked.client(), open)]);
+    assert_eq!(server.put(&path, &configuration).await.code, 200);
+    assert_eq!(server.post(MAPS, &without).await.code, 201);
+    assert_eq!(asked.asked().len(), 1, "and nobody was asked");
     server.stop().await;
 }

@@ -23,6 +23,10 @@ impl Strategy for Webhooks {
         Facts { rules_admission: true, ..ADMISSION }
     }
 
+    fn calls_webhooks(&self) -> bool {
+        true
+    }
+
     fn defaults(&self, object: &mut Object) {
         each(object, "webhooks", |hook| {
             defaults::webhook(hook);

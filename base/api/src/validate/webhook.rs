@@ -10,6 +10,9 @@ use crate::syntax;
 const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 const FORM: &str = "; desired format: https://host[/path]";
 
+/// The most match conditions that a webhook may have.
+const MOST_CONDITIONS: usize = 64;
+
 /// Rules of a configuration; only mutating webhooks are called again.
 pub(crate) fn configuration(object: &Value, mutating: bool, errors: &mut Errors) {
     let webhooks = Path::root("webhooks");
@@ -60,8 +63,28 @@ fn webhook(hook: &Value, mutating: bool, path: &Path<'_>, errors: &mut Errors) {
         (None, true) => service(&client["service"], &here.child("service"), errors),
         _ => errors.required(&here, "exactly one of url or service is required"),
     }
-    if !list(&hook["matchConditions"]).is_empty() {
-        errors.forbidden(&path.child("matchConditions"), "this version cannot evaluate match conditions");
+    conditions(list(&hook["matchConditions"]), &path.child("matchConditions"), errors);
+}
+
+/// Rules of match conditions but for what their expressions say, which whoever evaluates them judges.
+fn conditions(listed: &[Value], path: &Path<'_>, errors: &mut Errors) {
+    if listed.len() > MOST_CONDITIONS {
+        errors.too_many(path, listed.len(), MOST_CONDITIONS);
+    }
+    let mut seen = Seen::default();
+    for (at, condition) in listed.iter().enumerate() {
+        let here = path.index(at);
+        if text(&condition["expression"]).trim().is_empty() {
+            errors.required(&here.child("expression"), "");
+        }
+        let (name, place) = (text(&condition["name"]), here.child("name"));
+        match name {
+            "" => errors.required(&place, ""),
+            name => errors.all_invalid(&place, name, syntax::qualified_name(name)),
+        }
+        if !name.is_empty() && seen.again(name) {
+            errors.duplicate(&place, name);
+        }
     }
 }
 
@@ -288,8 +311,12 @@ mod tests {
                 "webhooks[0].admissionReviewVersions: Invalid value: [\"v2\"]: must include at least one of v1, v1beta1",
             ),
             (
-                json!({"matchConditions": [{"name": "a", "expression": "true"}]}),
-                "webhooks[0].matchConditions: Forbidden: this version cannot evaluate match conditions",
+                json!({"matchConditions": [{"name": "a", "expression": "true"}, {"name": "a", "expression": "true"}]}),
+                "webhooks[0].matchConditions[1].name: Duplicate value: \"a\"",
+            ),
+            (
+                json!({"matchConditions": [{"name": "a b", "expression": " "}]}),
+                "webhooks[0].matchConditions[0].expression: Required value",
             ),
             (
                 json!({"rules": [{"operations": ["CREATE", "*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["*/*", "pods"]}]}),

@@ -5,6 +5,7 @@
 //! to go, as there is no audit log. <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/>
 
 mod call;
+mod conditions;
 mod hook;
 mod review;
 
@@ -23,6 +24,8 @@ use crate::cache::Scope;
 use crate::context::{self, Context};
 use crate::handler::scale;
 use crate::status::{ApiError, Result};
+
+pub(crate) use conditions::complaints;
 
 /// The group whose kinds no webhook is asked about: a broken one must be removable.
 const OWN_GROUP: &str = "admissionregistration.k8s.io";
@@ -177,7 +180,22 @@ async fn matches(request: &Request<'_>, hook: &Hook, object: &Value) -> Result<O
     if !hook.matches_object(object, request.old) || !matches_namespace(request, hook, object).await? {
         return Ok(None);
     }
-    Ok(Some(matched))
+    if hook.conditions.is_empty() {
+        return Ok(Some(matched));
+    }
+    let old = request.old.map_or(Value::Null, |old| shown(request, &matched, old));
+    let new = shown(request, &matched, object);
+    match hook.conditions.hold(&new, &old, &review::request(request, &matched, &new)) {
+        Ok(true) => Ok(Some(matched)),
+        Ok(false) => Ok(None),
+        Err(_) if hook.fails_open => Ok(None),
+        Err(why) => {
+            let kind = request.kind;
+            let given = new["metadata"]["name"].as_str().unwrap_or_default();
+            let name = if request.name.is_empty() { given } else { request.name };
+            Err(ApiError::forbidden(&kind.group, &kind.resource, name, &why))
+        }
+    }
 }
 
 async fn matches_namespace(request: &Request<'_>, hook: &Hook, object: &Value) -> Result<bool> {

@@ -126,8 +126,8 @@ impl Insert<'_> {
         strategy::prepare_create(kind, &mut object);
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let mut errors = validate::create(kind, &object);
-        if errors.is_empty() && kind.strategy.defines_kinds() {
-            errors = crate::rules::complaints(&object);
+        if errors.is_empty() {
+            errors = expressions(kind, &object, None);
         }
         if !errors.is_empty() {
             return Err(refused(kind, &object, &name, &errors));
@@ -207,6 +207,18 @@ fn end(inserted: &Result<Inserted>) -> End {
         Err(error) if error.reason == "AlreadyExists" => End::NotStored,
         Err(_) => End::Unknown,
     }
+}
+
+/// Complaints about the expressions in CEL that an object brings, if it has others than before.
+pub(crate) fn expressions(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let is_new = |key: &str| old.is_none_or(|old| old[key] != new[key]);
+    if kind.strategy.defines_kinds() && is_new("spec") {
+        return crate::rules::complaints(new);
+    }
+    if kind.strategy.calls_webhooks() && is_new("webhooks") {
+        return admission::webhook::complaints(new);
+    }
+    Vec::new()
 }
 
 /// 422 about an object, under the kind that it says it is.

@@ -267,8 +267,8 @@ impl<'a> Change<'a> {
             Extent::Part(part) => validate::update_part(kind, part, &new, old),
             Extent::Server => Vec::new(),
         };
-        if errors.is_empty() && kind.strategy.defines_kinds() && new["spec"] != old["spec"] {
-            errors = crate::rules::complaints(&new);
+        if errors.is_empty() {
+            errors = create::expressions(kind, &new, Some(old));
         }
         if !errors.is_empty() {
             return Err(create::refused(kind, &new, self.name, &errors));

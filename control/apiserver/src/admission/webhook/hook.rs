@@ -14,6 +14,7 @@ use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 
 use super::super::{Operation, Request};
+use super::conditions::Conditions;
 
 /// Where systems keep the authorities they believe.
 const SYSTEM_ROOTS: [&str; 3] =
@@ -27,6 +28,7 @@ pub(super) struct Hook {
     rules: Vec<Rule>,
     pub(super) namespaces: LabelSelector,
     objects: LabelSelector,
+    pub(super) conditions: Conditions,
     pub(super) fails_open: bool,
     equivalent: bool,
     pub(super) timeout: Duration,
@@ -125,6 +127,7 @@ impl Hook {
             rules: hook["rules"].as_array().into_iter().flatten().map(Rule::read).collect(),
             namespaces: selector("namespaceSelector"),
             objects: selector("objectSelector"),
+            conditions: Conditions::read(hook),
             fails_open: hook["failurePolicy"] == "Ignore",
             equivalent: hook["matchPolicy"] != "Exact",
             timeout: Duration::from_secs(seconds),

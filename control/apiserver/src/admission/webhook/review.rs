@@ -19,6 +19,16 @@ pub(super) fn ask(
     object: &Value,
     old: &Value,
 ) -> Value {
+    let mut asked = self::request(request, matched, object);
+    asked["uid"] = uid.into();
+    asked["object"] = object.clone();
+    asked["oldObject"] = old.clone();
+    let version = format!("admission.k8s.io/{}", hook.review_version);
+    json!({"kind": "AdmissionReview", "apiVersion": version, "request": asked})
+}
+
+/// The request that is asked about, without its objects.
+pub(super) fn request(request: &Request<'_>, matched: &Matched, object: &Value) -> Value {
     let kind = request.kind;
     let own = request.part.and_then(|part| kind.subresource(part));
     let (group, version, name) = match own {
@@ -31,8 +41,8 @@ pub(super) fn ask(
         Operation::Delete => "DELETE",
         Operation::Connect => "CONNECT",
     };
-    let given = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
-    let named = if request.name.is_empty() { given("name") } else { request.name };
+    let given = object["metadata"]["name"].as_str().unwrap_or_default();
+    let named = if request.name.is_empty() { given } else { request.name };
     let who = request.identity;
     let mut user = json!({"username": who.user, "groups": who.groups});
     if !who.uid.is_empty() {
@@ -42,15 +52,12 @@ pub(super) fn ask(
         user["extra"] = json!(who.extra);
     }
     let mut asked = json!({
-        "uid": uid,
         "kind": {"group": matched.object_group, "version": matched.object_version, "kind": matched.kind},
         "resource": {"group": matched.group, "version": matched.version, "resource": matched.resource},
         "requestKind": {"group": group, "version": version, "kind": name},
         "requestResource": {"group": kind.group, "version": kind.version, "resource": kind.resource},
         "operation": operation,
         "userInfo": user,
-        "object": object,
-        "oldObject": old,
         "dryRun": request.dry_run,
         "options": request.options.to_value(request.operation),
     });
@@ -65,8 +72,7 @@ pub(super) fn ask(
     if !namespace.is_empty() {
         asked["namespace"] = namespace.into();
     }
-    let version = format!("admission.k8s.io/{}", hook.review_version);
-    json!({"kind": "AdmissionReview", "apiVersion": version, "request": asked})
+    asked
 }
 
 /// The answer.
