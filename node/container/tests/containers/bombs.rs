@@ -71,6 +71,8 @@ fn a_container_whose_log_cannot_be_opened_is_kept_and_its_log_goes_on_later() {
     assert_eq!(world.supervisor.list().unwrap()[0].pid, pid, "it is the same and the only one");
     let notes = || std::fs::read_to_string(world.cfg.state_dir.join("supervisor.log")).unwrap();
     assert!(notes().contains("container kept: log"), "{}", notes());
+    // Without a line that is lost there is nothing to be told of later.
+    eventually(Duration::from_secs(10), || notes().contains("log not written: "), notes);
     std::fs::remove_file(&folder).unwrap();
     std::fs::rename(&aside, &folder).unwrap();
     let size = || std::fs::metadata(&log).unwrap().len();
