@@ -4,11 +4,10 @@
 
 use std::borrow::Cow;
 
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
+/// Words that mean something.
+const WORDS: [&str; 4] = ["true", "false", "null", "in"];
+/// Words that are kept for languages that include this one.
+pub(crate) const KEPT: [&str; 17] = [
     "as",
     "break",
     "const",
@@ -30,7 +29,7 @@ const RESERVED: [&str; 21] = [
 
 /// Whether a name is a word of the language.
 pub(crate) fn is_reserved(name: &str) -> bool {
-    RESERVED.contains(&name)
+    WORDS.contains(&name) || KEPT.contains(&name)
 }
 
 /// The name under which an expression reaches the property `name`; nothing if it cannot.
@@ -39,7 +38,7 @@ pub fn escape(name: &str) -> Option<Cow<'_, str>> {
     if first.is_ascii_digit() {
         return None;
     }
-    if RESERVED.contains(&name) {
+    if is_reserved(name) {
         return Some(Cow::Owned(format!("__{name}__")));
     }
     let simple = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
@@ -89,7 +88,7 @@ pub fn unescape(name: &str) -> Option<Cow<'_, str>> {
             "dot" => out.push('.'),
             "dash" => out.push('-'),
             "slash" => out.push('/'),
-            word if RESERVED.contains(&word) && word.len() + 4 == name.len() => out.push_str(word),
+            word if is_reserved(word) && word.len() + 4 == name.len() => out.push_str(word),
             _ => return None,
         }
         rest = after;

@@ -9,30 +9,10 @@ use crate::ast::{Element, Entry, Expr, Kind, Literal};
 use crate::error::CompileError;
 use crate::lex::{self, Lexeme, Token};
 use crate::macros::{self, Macros};
+use crate::names;
 
 /// How often one rule may be inside of itself.
 const DEEPEST: usize = 250;
-
-/// Words that are kept for languages that include this one.
-const RESERVED: [&str; 17] = [
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
 
 /// A parsed expression and how many nodes it has.
 pub(crate) struct Parsed {
@@ -377,7 +357,7 @@ impl Parser<'_> {
         if self.is_message() {
             return self.message(at, name);
         }
-        if RESERVED.contains(&name.as_str()) {
+        if names::KEPT.contains(&name.as_str()) {
             return Err(self.refused(at, format!("reserved identifier: {name}")));
         }
         match self.take("(") {

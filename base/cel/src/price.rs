@@ -3,14 +3,14 @@
 use crate::value::Value;
 
 /// Of traversing one character of a text.
-const CHARACTER: f64 = 0.1;
+pub(crate) const CHARACTER: f64 = 0.1;
 /// Of one character of a pattern.
-const PATTERN: f64 = 0.25;
-const LIST: u64 = 10;
+pub(crate) const PATTERN: f64 = 0.25;
+pub(crate) const LIST: u64 = 10;
 const MAP: u64 = 30;
-const OBJECT: u64 = 40;
+pub(crate) const OBJECT: u64 = 40;
 /// Of one question to the authorizer, so that an expression can put two.
-const AUTHORIZE: u64 = 350_000;
+pub(crate) const AUTHORIZE: u64 = 350_000;
 
 /// Of creating a list.
 pub(crate) const NEW_LIST: u64 = LIST;
@@ -54,49 +54,57 @@ pub(crate) enum Price {
     Validate,
 }
 
+/// Whether a function of Kubernetes' libraries costs one, whatever its arguments are.
+pub(crate) fn costs_one(function: &str) -> bool {
+    const FLAT: [&str; 38] = [
+        "serviceAccount",
+        "path",
+        "group",
+        "resource",
+        "subresource",
+        "namespace",
+        "name",
+        "allowed",
+        "reason",
+        "error",
+        "errored",
+        "masked",
+        "prefixLength",
+        "family",
+        "isUnspecified",
+        "isLoopback",
+        "isLinkLocalMulticast",
+        "isLinkLocalUnicast",
+        "isGlobalUnicast",
+        "format.named",
+        "sign",
+        "asInteger",
+        "isInteger",
+        "asApproximateFloat",
+        "isGreaterThan",
+        "isLessThan",
+        "compareTo",
+        "add",
+        "sub",
+        "major",
+        "minor",
+        "patch",
+        "getScheme",
+        "getHostname",
+        "getHost",
+        "getPort",
+        "getEscapedPath",
+        "getQuery",
+    ];
+    FLAT.contains(&function)
+}
+
 impl Price {
     /// Of a function, by the overload that was chosen; several leave it open.
     pub(crate) fn of(function: &str, overload: &str) -> Price {
         match function {
             "check" => Price::Fixed(AUTHORIZE),
-            "serviceAccount"
-            | "path"
-            | "group"
-            | "resource"
-            | "subresource"
-            | "namespace"
-            | "name"
-            | "allowed"
-            | "reason"
-            | "error"
-            | "errored"
-            | "masked"
-            | "prefixLength"
-            | "family"
-            | "isUnspecified"
-            | "isLoopback"
-            | "isLinkLocalMulticast"
-            | "isLinkLocalUnicast"
-            | "isGlobalUnicast"
-            | "format.named"
-            | "sign"
-            | "asInteger"
-            | "isInteger"
-            | "asApproximateFloat"
-            | "isGreaterThan"
-            | "isLessThan"
-            | "compareTo"
-            | "add"
-            | "sub"
-            | "major"
-            | "minor"
-            | "patch"
-            | "getScheme"
-            | "getHostname"
-            | "getHost"
-            | "getPort"
-            | "getEscapedPath"
-            | "getQuery" => Price::Fixed(1),
+            flat if costs_one(flat) => Price::Fixed(1),
             "fieldSelector" | "labelSelector" => Price::Selector,
             "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => Price::Tree,
             "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "cidr" | "isIP" | "isCIDR"

@@ -3,12 +3,8 @@
 use super::{Argument, Estimator, Range};
 use crate::ast::{Expr, Kind, Literal};
 use crate::kind::Type;
+use crate::price::{AUTHORIZE, CHARACTER, LIST, OBJECT, PATTERN, costs_one};
 
-const CHARACTER: f64 = 0.1;
-const PATTERN: f64 = 0.25;
-const LIST: u64 = 10;
-const OBJECT: u64 = 40;
-const AUTHORIZE: u64 = 350_000;
 /// Characters of the longest pattern of a named format.
 const FORMAT_PATTERN: f64 = 128.0;
 /// Characters of the longest name of a format.
@@ -58,44 +54,7 @@ impl Estimator<'_> {
         let parsed = |factor: f64| args.first().map(|arg| (arg.size().by(factor), None));
         match name {
             "check" => Some((Range::fixed(AUTHORIZE), None)),
-            "serviceAccount"
-            | "path"
-            | "group"
-            | "resource"
-            | "subresource"
-            | "namespace"
-            | "name"
-            | "allowed"
-            | "reason"
-            | "error"
-            | "errored"
-            | "masked"
-            | "prefixLength"
-            | "family"
-            | "isUnspecified"
-            | "isLoopback"
-            | "isLinkLocalMulticast"
-            | "isLinkLocalUnicast"
-            | "isGlobalUnicast"
-            | "format.named"
-            | "sign"
-            | "asInteger"
-            | "isInteger"
-            | "asApproximateFloat"
-            | "isGreaterThan"
-            | "isLessThan"
-            | "compareTo"
-            | "add"
-            | "sub"
-            | "major"
-            | "minor"
-            | "patch"
-            | "getScheme"
-            | "getHostname"
-            | "getHost"
-            | "getPort"
-            | "getEscapedPath"
-            | "getQuery" => one,
+            flat if costs_one(flat) => one,
             "fieldSelector" | "labelSelector" => args.first().map(|arg| {
                 let each = (LIST + OBJECT) as f64;
                 let size = arg.size();
