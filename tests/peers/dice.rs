@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same in every run.
+//! Numbers that look random and are the same in every run. Tests of several crates take this file in.
 
 /// A sequence of numbers that follows from its seed.
 pub(crate) struct Dice(u64);

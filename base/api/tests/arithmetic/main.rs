@@ -4,7 +4,11 @@
 //! `recorded.jsonl`; `make interop` asks `tests/peers/arithmetic` all of them, and whether the kept ones still hold.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+#[cfg(feature = "interop")]
+#[path = "../../../../tests/peers/ask.rs"]
+mod ask;
 mod cases;
+#[path = "../../../../tests/peers/dice.rs"]
 mod dice;
 mod ours;
 
@@ -48,28 +52,11 @@ fn every_question_is_answered() {
 
 #[cfg(feature = "interop")]
 mod interop {
-    use std::io::Write;
-    use std::process::{Command, Stdio};
-
     use super::*;
+    use crate::ask::ask;
 
-    /// Upstream's answers, by the program that `make peers` builds.
     fn upstream(questions: &[Value]) -> Vec<Value> {
-        let folder = std::env::var_os("PODWIRE_PEERS").expect("PODWIRE_PEERS names the folder of the peers");
-        let program = std::path::Path::new(&folder).join("arithmetic");
-        assert!(program.exists(), "{program:?} is missing: run `make peers`");
-        let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut input = child.stdin.take().unwrap();
-        let lines: String = questions.iter().map(|question| format!("{question}\n")).collect();
-        let writer = std::thread::Builder::new().name("questions".to_owned());
-        let writer = writer.spawn(move || input.write_all(lines.as_bytes())).unwrap();
-        let output = child.wait_with_output().unwrap();
-        assert!(output.status.success(), "the peer ended with {}", output.status);
-        writer.join().unwrap().unwrap();
-        let answers = String::from_utf8(output.stdout).unwrap();
-        let answers: Vec<Value> = answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(answers.len(), questions.len());
-        answers
+        ask("arithmetic", questions)
     }
 
     #[test]
