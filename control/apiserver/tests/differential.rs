@@ -83,11 +83,13 @@ impl Side {
 }
 
 impl Side {
-    /// Asks again until the answer has the code that the line waits for.
+    /// Asks again until the answer has the code that the line waits for, or has had ten seconds for it.
     async fn ask_until(&mut self, line: &Value) -> Answer {
+        let begun = std::time::Instant::now();
         loop {
             let answer = self.ask(line).await;
-            if line["until"].is_null() || line["until"] == answer.code {
+            let late = begun.elapsed() > std::time::Duration::from_secs(10);
+            if line["until"].is_null() || line["until"] == answer.code || late {
                 return answer;
             }
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -113,6 +115,10 @@ async fn answers_agree_with_upstream() {
         }
         compared += 1;
         let mut differences = Vec::new();
+        if !line["until"].is_null() && (line["until"] != a.code || line["until"] != b.code) {
+            let came = format!("{} {}", a.code, a.body["message"]);
+            differences.push(format!("waited for {}, and {came} came", line["until"]));
+        }
         if a.code != b.code && line["allow_code"] != true {
             differences.push(format!("code: ours {}, upstream {}", a.code, b.code));
         }
