@@ -367,7 +367,8 @@ pub const ROWS: &[Row<WithRegistries>] = &[
             bytes.extend_from_slice(&[0x02, 0x00, 0x10, 0x00]);
         }
         let unique = etc().file("etc/windows", "2 GB", 0o644);
-        let mut made = ImageBuilder::new().compression(Compression::Zstd).layer(&unique).build();
+        let named = Compression::Zstd(<[u8]>::to_vec);
+        let mut made = ImageBuilder::new().compression(named).layer(&unique).build();
         made.layers[0].0 = bytes;
         let mut value: Value = serde_json::from_slice(&made.manifest)?;
         value["layers"][0]["digest"] = json!(digest(&made.layers[0].0));

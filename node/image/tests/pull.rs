@@ -52,7 +52,7 @@ fn image() -> Built {
         ImageBuilder::new()
             .compression(Compression::Gzip)
             .layer(&one)
-            .compression(Compression::Zstd)
+            .compression(Compression::Zstd(|tar| zstd::encode_all(tar, 1).unwrap()))
             .layer(&two)
             .cmd(&["x"])
             .build()
