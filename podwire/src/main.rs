@@ -28,7 +28,7 @@ mod up;
 use std::{io::Write, process::ExitCode};
 
 use clap::{CommandFactory, Parser};
-use tracing_subscriber::{Layer, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::cli::{Cli, Verb};
 
@@ -102,12 +102,12 @@ fn say(text: &str) {
 
 /// Logs go to stderr as the filter says; arrows go to the ring whatever it says.
 fn init_logs(filter: &str, ring: trace::Ring) {
-    let filter = tracing_subscriber::EnvFilter::try_new(filter).unwrap_or_else(|_| "info".into());
+    let filter =
+        filter.parse::<Targets>().unwrap_or_else(|_| Targets::new().with_default(tracing::Level::INFO));
     let logs =
         tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false).with_filter(filter);
-    let arrows = trace::ArrowLayer(ring).with_filter(
-        tracing_subscriber::filter::Targets::new().with_target(trace::TARGET, tracing::Level::TRACE),
-    );
+    let arrows =
+        trace::ArrowLayer(ring).with_filter(Targets::new().with_target(trace::TARGET, tracing::Level::TRACE));
     tracing_subscriber::registry().with(logs).with(arrows).init();
 }
 
