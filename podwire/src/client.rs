@@ -1,6 +1,6 @@
 //! The client verbs: kubectl's words for a machine without kubectl.
 //!
-//! They speak plain HTTP requests over `kube::Client`, so that what the server answers (Table, Status)
+//! They speak plain HTTP requests over `podwire_client::Client`, so that what the server answers (Table, Status)
 //! is printed as it came and nothing is decoded into types that drop fields.
 
 mod apply;
@@ -20,14 +20,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
 use http::{Method, Request};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 
 use crate::{cli::Connection, instance::Instance};
 
 /// A connection to a cluster and the namespace that a bare name means.
 pub struct Session {
-    client: kube::Client,
+    client: podwire_client::Client,
     namespace: String,
 }
 
@@ -61,16 +60,11 @@ impl Session {
     /// Connects with the credentials that the flags name, `$KUBECONFIG`, or the local node's.
     pub async fn open(to: &Connection) -> Result<Session> {
         let path = kubeconfig_path(to)?;
-        let file = Kubeconfig::read_from(&path).with_context(|| {
+        let config = podwire_client::Config::read(&path).with_context(|| {
             format!("read kubeconfig {path:?}; is the node up? start it with `podwire up`")
         })?;
-        let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-            .await
-            .with_context(|| format!("use kubeconfig {path:?}"))?;
-        // A watch or a log may be silent for hours.
-        config.read_timeout = None;
-        let namespace = to.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        let client = kube::Client::try_from(config).context("set up the connection")?;
+        let namespace = to.namespace.clone().unwrap_or_else(|| config.namespace.clone());
+        let client = podwire_client::Client::connect(config).await.context("set up the connection")?;
         Ok(Session { client, namespace })
     }
 
@@ -83,7 +77,7 @@ impl Session {
         accept: &str,
     ) -> Result<Value> {
         let request = request(method, path, body, accept)?;
-        match self.client.request::<Value>(request).await {
+        match self.client.request(request).await {
             Ok(value) => Ok(value),
             Err(error) => Err(refusal(error)),
         }
@@ -107,9 +101,9 @@ fn request(
     builder.body(body.map(|(_, bytes)| bytes).unwrap_or_default()).context("build request")
 }
 
-fn refusal(error: kube::Error) -> anyhow::Error {
+fn refusal(error: podwire_client::Error) -> anyhow::Error {
     match error {
-        kube::Error::Api(status) => {
+        podwire_client::Error::Api(status) => {
             Refused { reason: status.reason.clone(), message: status.message.clone(), during: String::new() }
                 .into()
         }
@@ -118,7 +112,7 @@ fn refusal(error: kube::Error) -> anyhow::Error {
 }
 
 /// Nobody answered: the innermost reason, and what to do about it.
-fn unanswered(error: &kube::Error) -> anyhow::Error {
+fn unanswered(error: &podwire_client::Error) -> anyhow::Error {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {
         cause = inner;

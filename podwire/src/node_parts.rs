@@ -150,13 +150,13 @@ pub fn eviction(text: &str) -> Result<Option<podwire_kubelet::Thresholds>> {
 }
 
 /// The scheduler.
-pub async fn scheduler(client: kube::Client) -> Result<podwire_scheduler::Scheduler> {
+pub async fn scheduler(client: podwire_client::Client) -> Result<podwire_scheduler::Scheduler> {
     podwire_scheduler::Config::new(client).build().await.context("start the scheduler")
 }
 
 /// The controllers.
 pub async fn controllers(
-    client: kube::Client,
+    client: podwire_client::Client,
     root_ca_pem: &str,
 ) -> Result<podwire_controllers::Controllers> {
     podwire_controllers::Config::new(client, root_ca_pem).build().await.context("start the controllers")

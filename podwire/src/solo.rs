@@ -7,7 +7,6 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use podwire_apiserver::pki::Pki;
 use tokio_util::sync::CancellationToken;
 
@@ -158,30 +157,18 @@ pub async fn traced(folder: PathBuf, ring: Ring, shutdown: CancellationToken) {
     }
 }
 
-async fn client(kubeconfig: &Path) -> Result<kube::Client> {
-    let file =
-        Kubeconfig::read_from(kubeconfig).with_context(|| format!("read kubeconfig {kubeconfig:?}"))?;
-    let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
-    config.read_timeout = None;
-    kube::Client::try_from(config).context("set up the connection")
+async fn client(kubeconfig: &Path) -> Result<podwire_client::Client> {
+    let config = podwire_client::Config::read(kubeconfig)
+        .with_context(|| format!("read kubeconfig {kubeconfig:?}"))?;
+    podwire_client::Client::connect(config).await.context("set up the connection")
 }
 
 fn authority_of(kubeconfig: &Path) -> Result<String> {
-    let file =
-        Kubeconfig::read_from(kubeconfig).with_context(|| format!("read kubeconfig {kubeconfig:?}"))?;
-    let cluster = file
-        .clusters
-        .into_iter()
-        .find_map(|named| named.cluster)
-        .context("the kubeconfig names no cluster")?;
-    if let Some(path) = cluster.certificate_authority {
-        return std::fs::read_to_string(&path).with_context(|| format!("read {path:?}"));
-    }
-    let data = cluster
-        .certificate_authority_data
-        .context("the kubeconfig holds no certificate authority; use --root-ca-file")?;
-    let bytes = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, data)?;
-    String::from_utf8(bytes).context("the certificate authority is not text")
+    let config = podwire_client::Config::read(kubeconfig)
+        .with_context(|| format!("read kubeconfig {kubeconfig:?}"))?;
+    let authority =
+        config.authority.context("the kubeconfig holds no certificate authority; use --root-ca-file")?;
+    String::from_utf8(authority).context("the certificate authority is not text")
 }
 
 /// Cancelled by SIGTERM or SIGINT.

@@ -15,8 +15,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use podwire_apiserver::{Identity, pki::Pki};
+use podwire_client::api::{Api, ListParams, WatchEvent, WatchParams};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -134,9 +134,9 @@ struct Control {
     address: SocketAddr,
     kubeconfig: PathBuf,
     pki: Arc<Pki>,
-    node_client: kube::Client,
-    scheduler_client: kube::Client,
-    controllers_client: kube::Client,
+    node_client: podwire_client::Client,
+    scheduler_client: podwire_client::Client,
+    controllers_client: podwire_client::Client,
 }
 
 impl Control {
@@ -152,7 +152,7 @@ impl Control {
         config.extra_sans = vec![node.ip.to_string(), node_parts::host_name()];
         config.service_cidr = parse_cidr(&args.service_cidr).context("--service-cidr")?;
         let api = config.build().await.context("start the API server")?;
-        let client = |identity| kube::Client::new(api.client(identity), "default");
+        let client = |identity| podwire_client::Client::new(api.client(identity), "default");
         let node_client = client(Identity::node(&node.name));
         let scheduler_client = client(Identity::scheduler());
         let controllers_client = client(Identity::controller_manager());
@@ -271,7 +271,7 @@ async fn start_deciders(control: &Control) -> Result<(Running, Running)> {
 }
 
 /// Returns when the node says that it is Ready.
-async fn until_ready(client: &kube::Client, name: &str) -> Result<()> {
+async fn until_ready(client: &podwire_client::Client, name: &str) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let only = format!("metadata.name={name}");
     loop {

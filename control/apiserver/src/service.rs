@@ -31,7 +31,7 @@ use crate::traced;
 
 /// The API server as a `tower::Service`; cheap to clone.
 ///
-/// Hand it to `kube::Client::new` to use the API without a socket.
+/// Hand it to `podwire_client::Client::new` to use the API without a socket.
 #[derive(Clone)]
 pub struct ApiService {
     context: Arc<Context>,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kube::Client;
+use podwire_client::Client;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 

@@ -17,11 +17,10 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Client;
-use kube::api::{Api, DynamicObject, PartialObjectMeta};
-use kube::discovery::{ApiCapabilities, ApiGroup, Discovery, verbs};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
+use podwire_client::api::Api;
+use podwire_client::discovery::{self, ApiCapabilities, verbs};
+use podwire_client::watcher::{self, Event, watcher};
+use podwire_client::{Client, Meta};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
@@ -36,7 +35,7 @@ const AT_ONCE: usize = 8;
 /// What failed is tried again after this.
 const RETRY: Duration = Duration::from_millis(500);
 
-type Change = (usize, watcher::Result<Event<PartialObjectMeta<DynamicObject>>>);
+type Change = (usize, watcher::Result<Event<Meta>>);
 
 struct State {
     client: Client,
@@ -107,20 +106,16 @@ pub(crate) async fn run(config: Config, shutdown: CancellationToken) {
 /// All resources whose objects can have owners; asks until it is answered.
 async fn discover(client: &Client) -> Vec<Resource> {
     loop {
-        let found = match Discovery::new(client.clone()).run_aggregated().await {
-            Ok(found) => Ok(found),
-            Err(_) => Discovery::new(client.clone()).run().await,
-        };
-        match found {
+        match discovery::resources(client).await {
             Ok(found) => {
                 let collected = |caps: &ApiCapabilities| {
                     [verbs::LIST, verbs::WATCH, verbs::DELETE]
                         .iter()
                         .all(|verb| caps.supports_operation(verb))
                 };
-                let all = found.groups().flat_map(ApiGroup::resources_by_stability);
                 // Events are many and own nothing; they go by themselves.
-                let wanted = all.filter(|(api, caps)| collected(caps) && api.plural != "events");
+                let wanted =
+                    found.into_iter().filter(|(api, caps)| collected(caps) && api.plural != "events");
                 return wanted.map(|(api, caps)| Resource { api, scope: caps.scope, served: true }).collect();
             }
             Err(error) => {
@@ -137,8 +132,8 @@ fn watch(
     resource: &Resource,
     end: CancellationToken,
 ) -> BoxStream<'static, Change> {
-    let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource.api);
-    let events = watcher(api, watcher::Config::default()).default_backoff();
+    let api: Api<Meta> = Api::all_with(client.clone(), &resource.api);
+    let events = watcher(api, watcher::Config::default());
     events.map(move |event| (at, event)).take_until(end.cancelled_owned()).boxed()
 }
 
@@ -196,7 +191,7 @@ impl State {
         }
     }
 
-    fn change(&mut self, at: usize, change: watcher::Result<Event<PartialObjectMeta<DynamicObject>>>) {
+    fn change(&mut self, at: usize, change: watcher::Result<Event<Meta>>) {
         match change {
             Ok(Event::Apply(object)) => self.seen(at, object.metadata),
             Ok(Event::InitApply(object)) => {

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::runtime::watcher;
-use kube::{Api, Client, ResourceExt};
+use podwire_client::api::{Patch, PatchParams, PostParams};
+use podwire_client::watcher;
+use podwire_client::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -213,7 +213,12 @@ impl State {
     }
 }
 
-async fn make(client: Client, missing: Missing, namespace: &str, ca: &str) -> Result<(), kube::Error> {
+async fn make(
+    client: Client,
+    missing: Missing,
+    namespace: &str,
+    ca: &str,
+) -> Result<(), podwire_client::Error> {
     let params = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
     let made = match missing {
         Missing::Account => {

@@ -15,8 +15,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, ResourceExt};
+use podwire_client::watcher::{self, watcher};
+use podwire_client::{Api, ResourceExt};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -76,7 +76,7 @@ pub(crate) async fn run(config: Config, shutdown: CancellationToken) {
     let mut nodes: Watch<Node> = watch(&client, "");
     let mut pods: Watch<Pod> = watch(&client, "");
     let leases: Api<Lease> = Api::namespaced(client, "kube-node-lease");
-    let mut leases: Watch<Lease> = watcher(leases, watcher::Config::default()).default_backoff().boxed();
+    let mut leases: Watch<Lease> = watcher(leases, watcher::Config::default());
     let mut state = State::new(config);
     loop {
         let wake = match state.wake {

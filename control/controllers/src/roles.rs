@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
-use kube::api::{Patch, PatchParams};
-use kube::runtime::watcher;
-use kube::{Api, Client, ResourceExt};
 use podwire_api::selector::{LabelSelector, lookup};
+use podwire_client::api::{Patch, PatchParams};
+use podwire_client::watcher;
+use podwire_client::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 

@@ -1,14 +1,12 @@
 //! Watches that resume by themselves, and what is common to handling them.
 
-use std::fmt::Debug;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::stream::BoxStream;
-use futures::{FutureExt, StreamExt};
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
+use podwire_client::watcher::{self, watcher};
+use podwire_client::{Api, Client, Object};
 
 /// What panicked is not tried again before this.
 const PANIC_PAUSE: Duration = Duration::from_millis(500);
@@ -19,13 +17,13 @@ pub(crate) type Watch<K> = BoxStream<'static, watcher::Result<watcher::Event<K>>
 /// Watches all objects of a kind in all namespaces, restricted by a field selector if not empty.
 pub(crate) fn watch<K>(client: &Client, fields: &str) -> Watch<K>
 where
-    K: Resource<DynamicType = ()> + Clone + Debug + Send + DeserializeOwned + 'static,
+    K: Object<DynamicType = ()>,
 {
     let mut config = watcher::Config::default();
     if !fields.is_empty() {
         config = config.fields(fields);
     }
-    watcher(Api::all(client.clone()), config).default_backoff().boxed()
+    watcher(Api::all(client.clone()), config)
 }
 
 /// Says that a watch was interrupted; it resumes by itself.
@@ -46,8 +44,8 @@ pub(crate) async fn caught<T>(work: impl Future<Output = T>, failed: T) -> T {
 }
 
 /// Whether the API server answered with this HTTP status.
-pub(crate) fn is_status(error: &kube::Error, code: u16) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == code)
+pub(crate) fn is_status(error: &podwire_client::Error, code: u16) -> bool {
+    matches!(error, podwire_client::Error::Api(status) if status.code == code)
 }
 
 #[cfg(test)]

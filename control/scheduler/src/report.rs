@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Event, EventSeries, EventSource, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use kube::Client;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use podwire_client::Client;
+use podwire_client::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use podwire_trace::{Arrow, Outcome, Participant, Side, What};
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ const FIELD_MANAGER: &str = "kube-scheduler";
 const REMEMBERED: usize = 1024;
 
 /// Binds a pod to a node.
-pub(crate) async fn bind(client: Client, pod: &PodInfo, node: &str) -> Result<(), kube::Error> {
+pub(crate) async fn bind(client: Client, pod: &PodInfo, node: &str) -> Result<(), podwire_client::Error> {
     let binding = json!({
         "apiVersion": "v1",
         "kind": "Binding",
@@ -31,15 +31,17 @@ pub(crate) async fn bind(client: Client, pod: &PodInfo, node: &str) -> Result<()
     let path = format!("/api/v1/namespaces/{}/pods/{}/binding", pod.namespace, pod.name);
     let what = What::Http { method: "POST", path: &path };
     let arrow = Arrow::new(pod.traced(), Participant::Scheduler, Participant::ApiServer, what);
-    let bound = async {
-        api.create_subresource::<Value, Value>("binding", &pod.name, &params, &binding).await.map(drop)
-    };
-    let outcome = |bound: &Result<(), kube::Error>| Outcome::of(bound, |()| "201".to_owned());
+    let bound = async { api.create_subresource("binding", &pod.name, &params, &binding).await.map(drop) };
+    let outcome = |bound: &Result<(), podwire_client::Error>| Outcome::of(bound, |()| "201".to_owned());
     Arrow { side: Side::Client, ..arrow }.around_async(bound, outcome).await
 }
 
 /// Patches parts of a pod's status.
-pub(crate) async fn patch_status(client: Client, pod: &PodInfo, status: &Value) -> Result<(), kube::Error> {
+pub(crate) async fn patch_status(
+    client: Client,
+    pod: &PodInfo,
+    status: &Value,
+) -> Result<(), podwire_client::Error> {
     let api: Api<Pod> = Api::namespaced(client, &pod.namespace);
     let patch = json!({"metadata": {"uid": &*pod.uid}, "status": status});
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
@@ -47,7 +49,11 @@ pub(crate) async fn patch_status(client: Client, pod: &PodInfo, status: &Value) 
 }
 
 /// Marks a pod as removed for a more important one, and deletes it.
-pub(crate) async fn evict(client: Client, victim: &PodInfo, scheduler: &str) -> Result<(), kube::Error> {
+pub(crate) async fn evict(
+    client: Client,
+    victim: &PodInfo,
+    scheduler: &str,
+) -> Result<(), podwire_client::Error> {
     let condition = json!({
         "type": "DisruptionTarget",
         "status": "True",

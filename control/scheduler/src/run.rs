@@ -10,8 +10,8 @@ use std::time::Duration;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod};
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, ResourceExt};
+use podwire_client::watcher::{self, watcher};
+use podwire_client::{Api, Client, ResourceExt};
 use podwire_trace::{Arrow, Note, Participant};
 use serde_json::json;
 use tokio::task::{Id, JoinSet};
@@ -72,7 +72,7 @@ type Watch<K> = BoxStream<'static, watcher::Result<watcher::Event<K>>>;
 
 /// What a spawned write came to.
 enum Done {
-    Bound { uid: Arc<str>, error: Option<Box<kube::Error>> },
+    Bound { uid: Arc<str>, error: Option<Box<podwire_client::Error>> },
     Written,
 }
 
@@ -98,7 +98,7 @@ impl Scheduler {
     pub async fn run(self, shutdown: CancellationToken) {
         let client = self.config.client.clone();
         let live = watcher::Config::default().fields("status.phase!=Succeeded,status.phase!=Failed");
-        let mut pods: Watch<Pod> = watcher(Api::all(client.clone()), live).default_backoff().boxed();
+        let mut pods: Watch<Pod> = watcher(Api::all(client.clone()), live);
         let mut nodes: Watch<Node> = watch_all(client.clone());
         let mut namespaces: Watch<Namespace> = watch_all(client.clone());
         let mut claims: Watch<PersistentVolumeClaim> = watch_all(client);
@@ -131,14 +131,9 @@ impl Scheduler {
 
 fn watch_all<K>(client: Client) -> Watch<K>
 where
-    K: kube::Resource<DynamicType = ()>
-        + Clone
-        + std::fmt::Debug
-        + Send
-        + serde::de::DeserializeOwned
-        + 'static,
+    K: podwire_client::Object<DynamicType = ()>,
 {
-    watcher(Api::all(client), watcher::Config::default()).default_backoff().boxed()
+    watcher(Api::all(client), watcher::Config::default())
 }
 
 impl State {
@@ -360,7 +355,7 @@ impl State {
         };
         match *error {
             // Deleted, or bound by someone else: the watch will say so.
-            kube::Error::Api(status) if status.code == 404 => {
+            podwire_client::Error::Api(status) if status.code == 404 => {
                 self.queue.remove(&uid);
                 self.cache.forget(&uid);
                 self.changed(Change::PodGone);
@@ -445,11 +440,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_binding_that_panics_gives_its_slot_and_its_room_back() {
-        let broken = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+        let broken = tower::service_fn(|_: http::Request<podwire_client::Body>| async {
             panic!("a bug in a client");
             #[allow(unreachable_code, reason = "the service needs a type")]
-            Ok::<http::Response<kube::client::Body>, std::io::Error>(http::Response::new(
-                kube::client::Body::empty(),
+            Ok::<http::Response<podwire_client::Body>, std::io::Error>(http::Response::new(
+                podwire_client::Body::empty(),
             ))
         });
         let mut state = State::new(Config::new(Client::new(broken, "default")));

@@ -36,7 +36,7 @@ impl Cluster {
         let server =
             ServerConfig::new(Arc::new(store.clone()), dir.path().join("pki"), listen).build().await.unwrap();
         let client = Client::new(server.client(Identity::admin()), "default");
-        let scheduler = Client::new(server.client(Identity::scheduler()), "default");
+        let scheduler = podwire_client::Client::new(server.client(Identity::scheduler()), "default");
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
         tasks.spawn(server.run(shutdown.clone()));

@@ -2,7 +2,7 @@
 
 use http::{Method, Request};
 use http_body_util::BodyExt;
-use kube::client::Body;
+use podwire_client::Body;
 use podwire_trace::{Arrow, Outcome, Participant, Side, What};
 use serde_json::Value;
 
@@ -78,15 +78,15 @@ const JSON: &str = "application/json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const MERGE: &str = "application/merge-patch+json";
 
-/// A thin client over `kube::Client` that neither decodes nor encodes more than it must.
+/// A thin client over `podwire_client::Client` that neither decodes nor encodes more than it must.
 #[derive(Clone)]
 pub struct Api {
-    client: kube::Client,
+    client: podwire_client::Client,
 }
 
 impl Api {
     /// Wraps a client.
-    pub fn new(client: kube::Client) -> Api {
+    pub fn new(client: podwire_client::Client) -> Api {
         Api { client }
     }
 
@@ -112,7 +112,7 @@ impl Api {
             .map_err(|e| unreachable(Box::new(e)))?;
         let response = self.client.send(request).await.map_err(|e| unreachable(Box::new(e)))?;
         let code = response.status();
-        let bytes = response.into_body().collect().await.map_err(|e| unreachable(Box::new(e)))?.to_bytes();
+        let bytes = response.into_body().collect().await.map_err(unreachable)?.to_bytes();
         if code.is_success() {
             return Ok(bytes.into());
         }

@@ -50,7 +50,7 @@ impl std::fmt::Debug for MoreMetrics {
 /// What a kubelet is made from. Every name it uses on the host is in here.
 pub struct Config {
     /// The API server, as this node.
-    pub client: kube::Client,
+    pub client: podwire_client::Client,
     /// Node's name.
     pub node_name: String,
     /// CRI socket.
@@ -97,7 +97,7 @@ pub struct Config {
 impl Config {
     /// A configuration with upstream's defaults for everything that has one.
     pub fn new(
-        client: kube::Client,
+        client: podwire_client::Client,
         node_name: &str,
         runtime_endpoint: PathBuf,
         root_dir: PathBuf,

@@ -9,11 +9,11 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt, TryStreamExt};
+use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{
+use podwire_client::{
     Api,
-    api::{ListParams, WatchEvent, WatchParams},
+    api::{ListParams, NamespaceResourceScope, WatchEvent, WatchParams},
 };
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -61,7 +61,7 @@ struct Entry {
 
 /// The objects in use on this node.
 pub(crate) struct ConfigMapsAndSecrets {
-    client: kube::Client,
+    client: podwire_client::Client,
     inboxes: Arc<Inboxes>,
     entries: Mutex<HashMap<Key, Entry>>,
     tasks: TaskTracker,
@@ -70,7 +70,7 @@ pub(crate) struct ConfigMapsAndSecrets {
 
 impl ConfigMapsAndSecrets {
     pub(crate) fn new(
-        client: kube::Client,
+        client: podwire_client::Client,
         inboxes: Arc<Inboxes>,
         tasks: TaskTracker,
         shutdown: CancellationToken,
@@ -134,7 +134,7 @@ struct Follower {
     sender: watch::Sender<Option<Fetched>>,
     users: Arc<Mutex<BTreeSet<String>>>,
     inboxes: Arc<Inboxes>,
-    client: kube::Client,
+    client: podwire_client::Client,
 }
 
 impl Follower {
@@ -159,14 +159,9 @@ impl Follower {
         }
     }
 
-    async fn follow<K>(&self, read: fn(K) -> Content) -> Result<(), kube::Error>
+    async fn follow<K>(&self, read: fn(K) -> Content) -> Result<(), podwire_client::Error>
     where
-        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
-            + Clone
-            + std::fmt::Debug
-            + serde::de::DeserializeOwned
-            + Send
-            + 'static,
+        K: podwire_client::Object<DynamicType = (), Scope = NamespaceResourceScope>,
     {
         let (_, namespace, name) = &self.key;
         let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
@@ -175,7 +170,7 @@ impl Follower {
         let version = list.metadata.resource_version.clone().unwrap_or_default();
         self.publish(Ok(list.items.into_iter().next().map(|object| Arc::new(read(object)))));
         let params = WatchParams::default().fields(&field).disable_bookmarks();
-        let mut events = api.watch(&params, &version).await?.boxed();
+        let mut events = api.watch(&params, &version).await?;
         while let Some(event) = events.try_next().await? {
             match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
@@ -183,7 +178,7 @@ impl Follower {
                 }
                 WatchEvent::Deleted(_) => self.publish(Ok(None)),
                 WatchEvent::Bookmark(_) => {}
-                WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
+                WatchEvent::Error(status) => return Err(podwire_client::Error::Api(status)),
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Makes this node match the pods bound to it.
 //!
-//! Talks to the API server only through `kube::Client` and to the container runtime only through CRI.
+//! Talks to the API server only through `podwire_client::Client` and to the container runtime only through CRI.
 //! Tasks: one per pod (`worker`), the pod watch (`source`), the runtime watch (`runtime::watch`), the node's
 //! status and lease (`node`), the event writer (`events`), one per config map or secret in use (`configmaps_and_secrets`),
 //! the HTTPS server (`server`).

@@ -11,12 +11,9 @@ use std::{
 
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
+use podwire_client::{
     Api,
-    runtime::{
-        WatchStreamExt,
-        watcher::{self, Event},
-    },
+    watcher::{self, Event},
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -37,7 +34,7 @@ use crate::{
 /// Hears of pods and keeps a worker for each.
 pub(crate) struct Source {
     pub(crate) node: Arc<Node>,
-    pub(crate) client: kube::Client,
+    pub(crate) client: podwire_client::Client,
     pub(crate) orphans: mpsc::Receiver<(PodRef, Observed)>,
     pub(crate) adoptable: BTreeMap<PodUid, (PodRef, Observed)>,
     /// Pods from this node's files.
@@ -64,7 +61,7 @@ impl Source {
         let api: Api<Pod> = Api::all(self.client.clone());
         let config =
             watcher::Config::default().fields(&format!("spec.nodeName={}", self.node.config.node_name));
-        let mut events = watcher::watcher(api, config).default_backoff().boxed();
+        let mut events = watcher::watcher(api, config);
         let mut batch: Vec<Pod> = Vec::new();
         let mut statics = self.statics.clone();
         let mut has_files = true;

@@ -17,6 +17,7 @@ use futures::{FutureExt, StreamExt};
 use http::Method;
 use inotify::{Inotify, WatchMask};
 use k8s_openapi::api::core::v1::Pod;
+use podwire_client::Object as _;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
@@ -149,7 +150,7 @@ fn parse(text: &str, node_name: &str, origin: &str) -> Result<Pod, FileError> {
     if let Some(kind) = podwire_api::by_gvk("", "v1", "Pod") {
         podwire_api::defaults::apply(kind, &mut object);
     }
-    let mut pod: Pod = serde_json::from_value(object).map_err(|e| FileError::NoPod(e.to_string()))?;
+    let mut pod: Pod = Pod::read(&object.to_string()).map_err(|e| FileError::NoPod(e.to_string()))?;
     let digest = Sha256::digest(format!("{text}\0{node_name}\0{origin}"));
     let uid: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     let name = pod.metadata.name.clone().unwrap_or_default();
@@ -272,7 +273,7 @@ async fn try_mirror(node: &Node, pod: &Pod) -> Result<(), ApiError> {
     let path = format!("/api/v1/namespaces/{}/pods", reference.namespace);
     match node.api.json(Method::POST, &path, &object).await {
         Ok(made) => {
-            if let Ok(made) = serde_json::from_value::<Pod>(made) {
+            if let Ok(made) = Pod::read(&made.to_string()) {
                 node.mirrors.seen(&made);
             }
             Ok(())

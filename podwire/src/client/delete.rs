@@ -1,7 +1,6 @@
 //! `podwire delete`: asks for deletion and waits until the objects are gone.
 
 use anyhow::{Context, Result, bail};
-use futures::{AsyncBufReadExt, TryStreamExt};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -124,11 +123,9 @@ async fn until_gone(
     }
     let version = list["metadata"]["resourceVersion"].as_str().unwrap_or("0");
     let path = format!("{collection}?watch=true&fieldSelector={selector}&resourceVersion={version}");
-    let stream =
-        session.client.request_stream(request(Method::GET, &path, None, "application/json")?).await?;
-    let stream = std::pin::pin!(stream);
-    let mut lines = stream.lines();
-    while let Some(line) = lines.try_next().await.context("watch")? {
+    let mut lines =
+        session.client.request_lines(request(Method::GET, &path, None, "application/json")?).await?;
+    while let Some(line) = lines.next().await.context("watch")? {
         let event: Value = serde_json::from_str(&line).context("read watch event")?;
         if event["type"] == "DELETED" && same(&event["object"]) {
             return Ok(());

@@ -1,7 +1,6 @@
 //! `podwire get`: the server's Table as kubectl prints it, or the objects as YAML, JSON or names.
 
 use anyhow::{Context, Result, bail};
-use futures::{AsyncBufReadExt, TryStreamExt};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -139,13 +138,11 @@ async fn watch(
     if let Some(selector) = &args.selector {
         path.push_str(&format!("&labelSelector={}", escape(selector)));
     }
-    let stream = session.client.request_stream(request(Method::GET, &path, None, TABLE)?).await?;
-    let stream = std::pin::pin!(stream);
-    let mut lines = stream.lines();
+    let mut lines = session.client.request_lines(request(Method::GET, &path, None, TABLE)?).await?;
     let bare = printer::Shape { bare: true, ..shape(args, resource.is_namespaced()) };
     let mut headed = args.no_headers;
     let mut definitions = Value::Null;
-    while let Some(line) = lines.try_next().await.context("watch")? {
+    while let Some(line) = lines.next().await.context("watch")? {
         let mut event: Value = serde_json::from_str(&line).context("read watch event")?;
         if event["type"] == "ERROR" {
             bail!("error: {}", event["object"]["message"].as_str().unwrap_or("watch ended"));

@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use anyhow::{Context, Result, bail};
-use futures::AsyncReadExt;
 use http::Method;
+use http_body_util::BodyExt;
 
 use super::{Session, get::escape, is_not_found, pod, request};
 use crate::cli::LogsArgs;
@@ -45,21 +45,19 @@ pub async fn logs(args: &LogsArgs, to: &mut dyn Write) -> Result<()> {
         path.push_str("timestamps=true&");
     }
     let path = path.trim_end_matches(['&', '?']);
-    let stream = session
+    let mut log = session
         .client
         .request_stream(request(Method::GET, path, None, "*/*")?)
         .await
         .map_err(super::refusal)?;
-    let mut stream = std::pin::pin!(stream);
-    let mut chunk = vec![0; 16 * 1024];
-    loop {
-        let read = stream.read(&mut chunk).await.context("read log")?;
-        if read == 0 {
-            return Ok(());
+    while let Some(frame) = log.frame().await {
+        let frame = frame.map_err(anyhow::Error::from_boxed).context("read log")?;
+        if let Ok(chunk) = frame.into_data() {
+            to.write_all(&chunk)?;
+            to.flush()?;
         }
-        to.write_all(&chunk[..read])?;
-        to.flush()?;
     }
+    Ok(())
 }
 
 /// A duration as Go writes it (`1h30m`, `10s`), in whole seconds, rounded up.

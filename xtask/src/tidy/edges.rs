@@ -6,8 +6,8 @@ use super::metadata::{Kind, Workspace};
 const EDGES: &[(&str, &[&str])] = &[
     ("podwire-apiserver", &["podwire-store", "podwire-api", "podwire-cel", "podwire-trace", "podwire-wire"]),
     ("podwire-store", &["podwire-wire"]),
-    ("podwire-scheduler", &["podwire-api", "podwire-cel", "podwire-trace"]),
-    ("podwire-controllers", &["podwire-api"]),
+    ("podwire-scheduler", &["podwire-api", "podwire-cel", "podwire-client", "podwire-trace"]),
+    ("podwire-controllers", &["podwire-api", "podwire-client"]),
     (
         "podwire-runtime",
         &[
@@ -21,7 +21,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "podwire-trace",
         ],
     ),
-    ("podwire-kubelet", &["podwire-api", "podwire-wire", "podwire-linux", "podwire-trace"]),
+    ("podwire-kubelet", &["podwire-api", "podwire-client", "podwire-wire", "podwire-linux", "podwire-trace"]),
     ("podwire-container", &["podwire-linux", "podwire-trace"]),
     ("podwire-cni-lib", &["podwire-linux", "podwire-netdev", "podwire-trace"]),
     ("podwire-netdev", &["podwire-linux"]),
@@ -29,6 +29,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("podwire-nri", &["podwire-wire", "podwire-trace"]),
     ("podwire-cni", &["podwire-cni-lib"]),
     ("podwire-cel", &["podwire-api"]),
+    ("podwire-client", &["podwire-wire"]),
     ("podwire-testkit", &["podwire-linux"]),
     (
         "podwire-bench",

@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 
-use kube::api::{
-    Api, DeleteParams, DynamicObject, PartialObjectMeta, Patch, PatchParams, Preconditions, PropagationPolicy,
+use podwire_client::api::{
+    Api, ApiResource, DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy,
 };
-use kube::core::ApiResource;
-use kube::discovery::Scope;
-use kube::{Client, ResourceExt};
+use podwire_client::discovery::Scope;
+use podwire_client::{Client, Meta, ResourceExt};
 use serde_json::{Value, json};
 
 use super::graph::{Object, Owner, Place, Policy, Standing, Step, Waits, decide};
@@ -34,7 +33,7 @@ impl Resources {
         self.0.iter().find(|one| one.served && one.api.group == group && one.api.kind == owner.kind)
     }
 
-    fn api(&self, client: &Client, place: &Place) -> Api<DynamicObject> {
+    fn api(&self, client: &Client, place: &Place) -> Api<Meta> {
         let resource = &self.0[place.resource];
         match resource.scope {
             Scope::Namespaced => Api::namespaced_with(client.clone(), &place.namespace, &resource.api),
@@ -55,9 +54,13 @@ pub(super) struct Job {
 }
 
 /// Does what is due for one object.
-pub(super) async fn act(client: &Client, resources: &Resources, job: &Job) -> Result<(), kube::Error> {
+pub(super) async fn act(
+    client: &Client,
+    resources: &Resources,
+    job: &Job,
+) -> Result<(), podwire_client::Error> {
     let api = resources.api(client, &job.object.place);
-    let Some(live) = api.get_metadata_opt(&job.object.place.name).await? else { return Ok(()) };
+    let Some(live) = api.get_opt(&job.object.place.name).await? else { return Ok(()) };
     if live.uid().as_deref() != Some(job.uid.as_str()) {
         return Ok(());
     }
@@ -66,7 +69,7 @@ pub(super) async fn act(client: &Client, resources: &Resources, job: &Job) -> Re
             Some(Waits::Orphan) => {
                 for dependent in &job.dependents {
                     let api = resources.api(client, dependent);
-                    if let Some(found) = api.get_metadata_opt(&dependent.name).await? {
+                    if let Some(found) = api.get_opt(&dependent.name).await? {
                         strike_out(&api, &found, std::slice::from_ref(&job.uid)).await?;
                     }
                 }
@@ -98,16 +101,16 @@ async fn ask(
     resources: &Resources,
     dependent: &Place,
     owner: &Owner,
-) -> Result<Standing, kube::Error> {
+) -> Result<Standing, podwire_client::Error> {
     // Of a kind that nobody serves nothing can be said, so what it owns stays.
     let Some(resource) = resources.find(owner) else { return Ok(Standing::Solid) };
-    let api: Api<DynamicObject> = match resource.scope {
+    let api: Api<Meta> = match resource.scope {
         Scope::Cluster => Api::all_with(client.clone(), &resource.api),
         // An owner in a namespace cannot own what is in none.
         Scope::Namespaced if dependent.namespace.is_empty() => return Ok(Standing::Solid),
         Scope::Namespaced => Api::namespaced_with(client.clone(), &dependent.namespace, &resource.api),
     };
-    let found = api.get_metadata_opt(&owner.name).await?;
+    let found = api.get_opt(&owner.name).await?;
     let Some(found) = found.filter(|found| found.uid().as_deref() == Some(owner.uid.as_str())) else {
         return Ok(Standing::Absent);
     };
@@ -117,11 +120,7 @@ async fn ask(
 }
 
 /// Takes owners out of an object's references, if it is still as it was read.
-async fn strike_out(
-    api: &Api<DynamicObject>,
-    live: &PartialObjectMeta<DynamicObject>,
-    owners: &[String],
-) -> Result<(), kube::Error> {
+async fn strike_out(api: &Api<Meta>, live: &Meta, owners: &[String]) -> Result<(), podwire_client::Error> {
     let left: Vec<_> = live.owner_references().iter().filter(|owner| !owners.contains(&owner.uid)).collect();
     if left.len() == live.owner_references().len() {
         return Ok(());
@@ -130,32 +129,20 @@ async fn strike_out(
 }
 
 /// Takes off the finalizer that made a terminating object wait for the collector.
-async fn finish(
-    api: &Api<DynamicObject>,
-    live: &PartialObjectMeta<DynamicObject>,
-    waits: Waits,
-) -> Result<(), kube::Error> {
+async fn finish(api: &Api<Meta>, live: &Meta, waits: Waits) -> Result<(), podwire_client::Error> {
     let left: Vec<_> = live.finalizers().iter().filter(|name| *name != waits.finalizer()).collect();
     patch(api, live, json!({"finalizers": left})).await
 }
 
-async fn patch(
-    api: &Api<DynamicObject>,
-    live: &PartialObjectMeta<DynamicObject>,
-    mut metadata: Value,
-) -> Result<(), kube::Error> {
+async fn patch(api: &Api<Meta>, live: &Meta, mut metadata: Value) -> Result<(), podwire_client::Error> {
     metadata["uid"] = json!(live.uid());
     metadata["resourceVersion"] = json!(live.resource_version());
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
     let body = Patch::Merge(json!({"metadata": metadata}));
-    unless_gone(api.patch_metadata(&live.name_any(), &params, &body).await.map(drop))
+    unless_gone(api.patch(&live.name_any(), &params, &body).await.map(drop))
 }
 
-async fn delete(
-    api: &Api<DynamicObject>,
-    live: &PartialObjectMeta<DynamicObject>,
-    policy: Policy,
-) -> Result<(), kube::Error> {
+async fn delete(api: &Api<Meta>, live: &Meta, policy: Policy) -> Result<(), podwire_client::Error> {
     let propagation = match policy {
         Policy::Background => PropagationPolicy::Background,
         Policy::Foreground => PropagationPolicy::Foreground,
@@ -168,10 +155,10 @@ async fn delete(
         ..DeleteParams::default()
     };
     tracing::info!(name = live.name_any(), namespace = live.namespace(), "nobody owns it any more; deleting");
-    unless_gone(api.delete(&live.name_any(), &params).await.map(drop))
+    unless_gone(api.delete(&live.name_any(), &params).await)
 }
 
-fn unless_gone(done: Result<(), kube::Error>) -> Result<(), kube::Error> {
+fn unless_gone(done: Result<(), podwire_client::Error>) -> Result<(), podwire_client::Error> {
     match done {
         Err(error) if is_status(&error, 404) => Ok(()),
         other => other,

@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use kube::api::{
-    Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
+use podwire_client::api::{
+    Api, ApiResource, DeleteParams, GroupVersionKind, ListParams, Patch, PatchParams, PostParams, WatchEvent,
+    WatchParams,
 };
-use kube::core::{ApiResource, GroupVersionKind};
-use kube::discovery::{ApiCapabilities, Discovery, Scope, verbs};
-use kube::{Client, ResourceExt};
+use podwire_client::discovery::{self, ApiCapabilities, Scope, verbs};
+use podwire_client::{Client, Meta, ResourceExt};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -76,10 +76,10 @@ struct Target {
 struct Left {
     resource: ApiResource,
     version: String,
-    objects: Vec<DynamicObject>,
+    objects: Vec<Meta>,
 }
 
-async fn one_round(client: &Client, name: &str, said: &mut Value) -> Result<Round, kube::Error> {
+async fn one_round(client: &Client, name: &str, said: &mut Value) -> Result<Round, podwire_client::Error> {
     let mut remains = Remains::default();
     let targets = match discover(client).await {
         Ok(targets) => targets,
@@ -104,18 +104,15 @@ async fn one_round(client: &Client, name: &str, said: &mut Value) -> Result<Roun
     Ok(left.map_or(Round::Failed, |left| Round::Waiting(left.resource, left.version)))
 }
 
-async fn discover(client: &Client) -> Result<Vec<Target>, kube::Error> {
-    let found = match Discovery::new(client.clone()).run_aggregated().await {
-        Ok(found) => found,
-        Err(_) => Discovery::new(client.clone()).run().await?,
-    };
+async fn discover(client: &Client) -> Result<Vec<Target>, podwire_client::Error> {
     let usable = |caps: &ApiCapabilities| {
         caps.scope == Scope::Namespaced
             && caps.supports_operation(verbs::LIST)
             && caps.supports_operation(verbs::DELETE)
     };
-    let all = found.groups().flat_map(kube::discovery::ApiGroup::resources_by_stability);
+    let all = discovery::resources(client).await?;
     Ok(all
+        .into_iter()
         .filter(|(_, caps)| usable(caps))
         .map(|(resource, caps)| Target {
             resource,
@@ -152,8 +149,8 @@ async fn empty_all(client: &Client, name: &str, targets: Vec<Target>, remains: &
 }
 
 /// Asks for the deletion of all objects of one resource; what is still there afterwards is returned.
-async fn empty(client: &Client, name: &str, target: &Target) -> Result<Option<Left>, kube::Error> {
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), name, &target.resource);
+async fn empty(client: &Client, name: &str, target: &Target) -> Result<Option<Left>, podwire_client::Error> {
+    let api: Api<Meta> = Api::namespaced_with(client.clone(), name, &target.resource);
     let before = match api.list(&ListParams::default()).await {
         Ok(before) => before,
         // Not served after all.
@@ -182,11 +179,11 @@ async fn empty(client: &Client, name: &str, target: &Target) -> Result<Option<Le
 
 /// Waits until an object of the resource is deleted, or for the longest wait.
 async fn a_deletion(client: &Client, name: &str, resource: &ApiResource, since: &str) {
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), name, resource);
+    let api: Api<Meta> = Api::namespaced_with(client.clone(), name, resource);
     let watching = async {
         let params = WatchParams::default().timeout(10);
         let Ok(events) = api.watch(&params, since).await else { return false };
-        let mut events = events.boxed();
+        let mut events = events;
         while let Ok(Some(event)) = events.try_next().await {
             match event {
                 WatchEvent::Deleted(_) => return true,
@@ -203,12 +200,17 @@ async fn a_deletion(client: &Client, name: &str, resource: &ApiResource, since: 
     }
 }
 
-fn namespaces(client: &Client) -> Api<DynamicObject> {
+fn namespaces(client: &Client) -> Api<Meta> {
     Api::all_with(client.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Namespace")))
 }
 
 /// Writes the conditions if they differ from what was said last.
-async fn say(client: &Client, name: &str, remains: &Remains, said: &mut Value) -> Result<(), kube::Error> {
+async fn say(
+    client: &Client,
+    name: &str,
+    remains: &Remains,
+    said: &mut Value,
+) -> Result<(), podwire_client::Error> {
     let unstamped = remains.conditions("");
     // A namespace that goes in the first round needs no words.
     if *said == unstamped || (said.is_null() && remains.is_empty()) {
@@ -226,10 +228,10 @@ async fn say(client: &Client, name: &str, remains: &Remains, said: &mut Value) -
 }
 
 /// Takes our finalizer off, which lets the namespace go.
-async fn finalize(client: &Client, name: &str) -> Result<(), kube::Error> {
+async fn finalize(client: &Client, name: &str) -> Result<(), podwire_client::Error> {
     let api = namespaces(client);
-    let Some(mut namespace) = api.get_opt(name).await? else { return Ok(()) };
-    if let Some(held) = namespace.data["spec"]["finalizers"].as_array_mut() {
+    let Some(mut namespace) = api.get_value(name).await? else { return Ok(()) };
+    if let Some(held) = namespace["spec"]["finalizers"].as_array_mut() {
         held.retain(|one| one != FINALIZER);
     }
     let params = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };

@@ -1,8 +1,8 @@
 //! What the node controller writes: conditions and taints of nodes, the end of pods.
 
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
-use kube::{Client, ResourceExt};
+use podwire_client::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use podwire_client::{Client, Meta, ResourceExt};
 use serde_json::{Value, json};
 
 use super::plan::Doom;
@@ -19,7 +19,7 @@ fn params() -> PatchParams {
     PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() }
 }
 
-fn written(node: &str, what: &str, result: Result<Node, kube::Error>) -> Option<u64> {
+fn written(node: &str, what: &str, result: Result<Meta, podwire_client::Error>) -> Option<u64> {
     match result {
         Ok(object) => object.resource_version().and_then(|text| text.parse().ok()),
         Err(error) => {
@@ -67,7 +67,7 @@ pub(crate) async fn remove_pod(client: Client, pod: &PodView, uid: &str, why: Do
     }
 }
 
-async fn end(api: &Api<Pod>, pod: &PodView, uid: &str, why: Doom) -> Result<(), kube::Error> {
+async fn end(api: &Api<Pod>, pod: &PodView, uid: &str, why: Doom) -> Result<(), podwire_client::Error> {
     if let Some(status) = last_words(pod, why) {
         let patch = Patch::Strategic(json!({"metadata": {"uid": uid}, "status": status}));
         api.patch_status(&pod.name, &params(), &patch).await?;
@@ -78,7 +78,7 @@ async fn end(api: &Api<Pod>, pod: &PodView, uid: &str, why: Doom) -> Result<(), 
         // Nobody is left to stop it gracefully.
         _ => DeleteParams { preconditions, grace_period_seconds: Some(0), ..DeleteParams::default() },
     };
-    api.delete(&pod.name, &delete).await.map(drop)
+    api.delete(&pod.name, &delete).await
 }
 
 /// What the pod's status says about its end.

@@ -40,8 +40,10 @@ impl Cluster {
             ServerConfig::new(Arc::new(store.clone()), dir.path().join("pki"), listen).build().await.unwrap();
         let admin = server.client(Identity::admin());
         let client = Client::new(admin.clone(), "default");
-        let mut config =
-            Config::new(Client::new(server.client(Identity::controller_manager()), "default"), CA);
+        let mut config = Config::new(
+            podwire_client::Client::new(server.client(Identity::controller_manager()), "default"),
+            CA,
+        );
         change(&mut config);
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();

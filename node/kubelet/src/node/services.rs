@@ -6,9 +6,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Service;
-use kube::{
+use podwire_client::{
     Api,
-    runtime::watcher::{self, Event},
+    watcher::{self, Event},
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -25,13 +25,13 @@ pub(crate) struct Services {
 
 /// Keeps the services current.
 pub(crate) struct Follower {
-    client: kube::Client,
+    client: podwire_client::Client,
     sender: watch::Sender<Shared>,
 }
 
 impl Services {
     /// The services and the task that keeps them current.
-    pub(crate) fn new(client: kube::Client) -> (Services, Follower) {
+    pub(crate) fn new(client: podwire_client::Client) -> (Services, Follower) {
         let (sender, current) = watch::channel(None);
         (Services { current }, Follower { client, sender })
     }
@@ -57,7 +57,7 @@ impl Follower {
 
     async fn follow(&self) {
         let api: Api<Service> = Api::all(self.client.clone());
-        let mut events = watcher::watcher(api, watcher::Config::default()).boxed();
+        let mut events = watcher::watcher(api, watcher::Config::default().without_waits());
         let mut all: BTreeMap<(String, String), Service> = BTreeMap::new();
         let mut listing = false;
         while let Some(event) = events.next().await {

@@ -256,7 +256,7 @@ mod tests {
     /// An API server that knows one token and allows `metrics` to its owner, and counts what it is asked.
     fn gate(asked: &Arc<Mutex<Vec<Value>>>) -> Gate {
         let asked = asked.clone();
-        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let service = tower::service_fn(move |request: http::Request<podwire_client::Body>| {
             let asked = asked.clone();
             async move {
                 let body = http_body_util::BodyExt::collect(request.into_body()).await.unwrap().to_bytes();
@@ -270,10 +270,10 @@ mod tests {
                     json!({"allowed": spec["resourceAttributes"]["subresource"] == "metrics"})
                 };
                 let answer = serde_json::to_vec(&json!({"status": status})).unwrap();
-                Ok::<_, std::io::Error>(http::Response::new(kube::client::Body::from(answer)))
+                Ok::<_, std::io::Error>(http::Response::new(podwire_client::Body::from(answer)))
             }
         });
-        Gate::new(Api::new(kube::Client::new(service, "default")), "n1")
+        Gate::new(Api::new(podwire_client::Client::new(service, "default")), "n1")
     }
 
     fn with_token(token: &str) -> HeaderMap {
@@ -309,10 +309,10 @@ mod tests {
 
     #[tokio::test]
     async fn an_api_server_that_does_not_answer_lets_nobody_in() {
-        let silent = tower::service_fn(|_: http::Request<kube::client::Body>| async {
-            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("away"))
+        let silent = tower::service_fn(|_: http::Request<podwire_client::Body>| async {
+            Err::<http::Response<podwire_client::Body>, _>(std::io::Error::other("away"))
         });
-        let gate = Gate::new(Api::new(kube::Client::new(silent, "default")), "n1");
+        let gate = Gate::new(Api::new(podwire_client::Client::new(silent, "default")), "n1");
         let user = User { name: "admin".into(), groups: vec!["system:masters".into()], ..User::default() };
         let none = HeaderMap::new();
         let refused = gate.check(Some(&user), &none, &Method::POST, "/exec/a/b/c").await.unwrap_err();

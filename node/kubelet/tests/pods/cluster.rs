@@ -27,7 +27,7 @@ pub(crate) const NODE: &str = "node-a";
 pub(crate) struct Cluster {
     pub(crate) client: Client,
     pub(crate) fake: Fake,
-    node: Client,
+    node: podwire_client::Client,
     shutdown: CancellationToken,
     kubelet: Option<(CancellationToken, JoinSet<()>)>,
     tasks: JoinSet<()>,
@@ -59,7 +59,7 @@ impl Cluster {
         let server =
             ServerConfig::new(Arc::new(store.clone()), dir.path().join("pki"), listen).build().await.unwrap();
         let client = Client::new(server.client(Identity::admin()), "default");
-        let node = Client::new(server.client(Identity::node(NODE)), "default");
+        let node = podwire_client::Client::new(server.client(Identity::node(NODE)), "default");
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
         tasks.spawn(server.run(shutdown.clone()));
