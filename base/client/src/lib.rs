@@ -24,5 +24,5 @@ pub use self::client::{Client, Error, Result};
 pub use self::events::Lines;
 pub use self::exec::{Ended, Process};
 pub use self::kubeconfig::{Config, ConfigError};
-pub use self::objects::{Meta, Object};
+pub use self::objects::{DynamicObject, Meta, Object};
 pub use kube_core::{Resource, ResourceExt};
