@@ -14,7 +14,7 @@ use crate::{build, peers};
 pub const VERSION_BEFORE: &str = "29628e7";
 
 /// Bytes that a program as shipped may have. The aim is 25 MB; this keeps it from growing until then.
-const SHIPPED_MOST: u64 = 29_000_000;
+const SHIPPED_MOST: u64 = 25_000_000;
 
 /// Every test that needs no peer from elsewhere.
 pub fn test(root: &Path) -> Result<()> {
