@@ -3,15 +3,18 @@
 //! A burst of pods leaves a few thousand small things behind (events, the history of watches) among what it needed for a
 //! moment. jemalloc with one arena and small caches per thread puts them close together, and a thread of its own gives the
 //! rest back after half a second; see ADR 6 for what was measured. Its settings are those of `.cargo/config.toml`.
+//! Without the feature `jemalloc`, as in the demo, it is the system's allocator.
 
 /// Lets jemalloc's own thread give memory back. Not for the supervisor, which has to stay single-threaded, nor for verbs
 /// that end at once.
 pub fn give_back_after_bursts() {
+    #[cfg(feature = "jemalloc")]
     if let Err(error) = tikv_jemalloc_ctl::background_thread::write(true) {
         tracing::warn!(%error, "memory of a burst is given back late: jemalloc has no thread for it");
     }
 }
 
+#[cfg(feature = "jemalloc")]
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};

@@ -39,10 +39,10 @@ pub fn release(root: &Path) -> Result<PathBuf> {
 }
 
 /// Builds what the demo runs, with cargo's own progress: on a new machine it takes minutes. The plugins are in the node's
-/// program, so those of their own are not made; the pods' program is of the crates that this one is made of. The folder the
-/// binaries are in.
+/// program, so those of their own are not made; the pods' program is of the crates that this one is made of. A demo has no
+/// bursts whose memory should go back, and an allocator in C takes a minute to build. The folder the binaries are in.
 pub fn demo(root: &Path) -> Result<PathBuf> {
-    cargo_shown(root, &["build", "--profile", "demo", "--package", "podwire"])?;
+    cargo_shown(root, &["build", "--profile", "demo", "--package", "podwire", "--no-default-features"])?;
     let place = target(root).join("demo");
     app(root, &[])?;
     replace(&target(root).join("debug").join(APP), &place.join(APP))?;
