@@ -15,12 +15,11 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll};
 use jiff::Timestamp;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Client, ResourceExt};
 use podwire_api::builtin;
 use podwire_api::quota::{Count, Quota};
+use podwire_client::api::{Api, ApiResource, Patch, PatchParams};
+use podwire_client::watcher::{self, Event, watcher};
+use podwire_client::{Client, DynamicObject, ResourceExt};
 use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
@@ -60,7 +59,7 @@ pub(crate) async fn run(config: Config, shutdown: CancellationToken) {
     let client = config.client.clone();
     let kind = source::api(builtin::resource_quotas());
     let quotas: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
-    let mut events = watcher(quotas, watcher::Config::default()).default_backoff().boxed();
+    let mut events = watcher(quotas, watcher::Config::default());
     let mut changes: SelectAll<BoxStream<'static, (usize, Change)>> = SelectAll::new();
     let mut state = State {
         client,
@@ -118,14 +117,14 @@ fn every(period: Duration) -> tokio::time::Interval {
 
 impl State {
     fn quota(&mut self, event: watcher::Result<Event<DynamicObject>>) {
-        let read = |quota: &DynamicObject| {
+        let read = |quota: DynamicObject| {
             let key = (quota.namespace().unwrap_or_default(), quota.name_any());
-            (key, serde_json::to_value(quota).unwrap_or_default())
+            (key, quota.data)
         };
         match event {
             Ok(Event::Init) => self.listed.clear(),
             Ok(Event::InitApply(quota)) => {
-                let (key, quota) = read(&quota);
+                let (key, quota) = read(quota);
                 self.listed.insert(key, quota);
             }
             Ok(Event::InitDone) => {
@@ -137,14 +136,14 @@ impl State {
                 }
             }
             Ok(Event::Apply(quota)) => {
-                let (key, quota) = read(&quota);
+                let (key, quota) = read(quota);
                 if plan::is_behind(&quota) {
                     self.want(&quota);
                     self.due.insert(key.0.clone());
                 }
                 self.quotas.insert(key, quota);
             }
-            Ok(Event::Delete(quota)) => drop(self.quotas.remove(&read(&quota).0)),
+            Ok(Event::Delete(quota)) => drop(self.quotas.remove(&read(quota).0)),
             Err(error) => interrupted("resourcequotas", &error),
         }
     }

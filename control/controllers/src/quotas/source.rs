@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use jiff::{SignedDuration, Timestamp};
-use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, PartialObjectMeta};
-use kube::discovery::{ApiGroup, Discovery, Scope, verbs};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
 use podwire_api::Kind;
 use podwire_api::quota::{Item, Measured, Quota};
+use podwire_client::api::{Api, ApiResource};
+use podwire_client::discovery::{self, Scope, verbs};
+use podwire_client::watcher::{self, Event, watcher};
+use podwire_client::{Client, DynamicObject, Meta};
 use serde_json::Value;
 
 use crate::watching::interrupted;
@@ -86,24 +85,18 @@ pub(super) fn add(sources: &mut Vec<Source>, kind: &Kind, quota: &Quota) {
 
 /// All resources in namespaces that can be listed and watched; asked again later if there is no answer.
 pub(super) async fn discover(client: &Client) -> Vec<ApiResource> {
-    let found = match Discovery::new(client.clone()).run_aggregated().await {
-        Ok(found) => Ok(found),
-        Err(_) => Discovery::new(client.clone()).run().await,
-    };
-    let found = match found {
+    let found = match discovery::resources(client).await {
         Ok(found) => found,
         Err(error) => {
             tracing::warn!(%error, "resources that quotas name were not discovered; trying again");
             return Vec::new();
         }
     };
-    let all = found.groups().flat_map(ApiGroup::recommended_resources);
-    all.filter(|(_, caps)| {
+    let usable = |(_, caps): &discovery::Found| {
         caps.scope == Scope::Namespaced
             && [verbs::LIST, verbs::WATCH].iter().all(|verb| caps.supports_operation(verb))
-    })
-    .map(|(api, _)| api)
-    .collect()
+    };
+    found.into_iter().filter(usable).map(|(api, _)| api).collect()
 }
 
 impl Source {
@@ -138,11 +131,11 @@ impl Source {
         let (measured, plural) = (self.measured.clone(), self.api.plural.clone());
         let config = watcher::Config::default();
         if self.measured.is_plain_count() {
-            let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &self.api);
-            let events = watcher(api, config).default_backoff();
+            let api: Api<Meta> = Api::all_with(client.clone(), &self.api);
+            let events = watcher(api, config);
             let plain = seen(&measured, &Value::Null);
             let told = move |event| {
-                let read = |object: PartialObjectMeta<DynamicObject>| {
+                let read = |object: Meta| {
                     (Place::of(object.metadata.namespace, object.metadata.name), plain.clone())
                 };
                 (at, change(event, &plural, read))
@@ -150,11 +143,11 @@ impl Source {
             return Some(events.map(told).boxed());
         }
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &self.api);
-        let events = watcher(api, config).default_backoff();
+        let events = watcher(api, config);
         let told = move |event| {
             let read = |object: DynamicObject| {
-                let whole = serde_json::to_value(&object).unwrap_or_default();
-                (Place::of(object.metadata.namespace, object.metadata.name), seen(&measured, &whole))
+                let DynamicObject { metadata, data } = object;
+                (Place::of(metadata.namespace, metadata.name), seen(&measured, &data))
             };
             (at, change(event, &plural, read))
         };
