@@ -129,7 +129,20 @@ pub struct UpArgs {
     )]
     pub eviction_hard: String,
     #[command(flatten)]
+    pub reserved: ReservedArgs,
+    #[command(flatten)]
     pub node: NodeArgs,
+}
+
+/// What the node keeps from its pods.
+#[derive(Debug, Clone, Args)]
+pub struct ReservedArgs {
+    /// What is kept for Kubernetes' own programs, e.g. cpu=100m,memory=200Mi,ephemeral-storage=1Gi.
+    #[arg(long, default_value = "")]
+    pub kube_reserved: String,
+    /// What is kept for the system's other programs, in the same form.
+    #[arg(long, default_value = "")]
+    pub system_reserved: String,
 }
 
 /// Flags that choose the node's runtime and network.
@@ -317,6 +330,8 @@ pub struct KubeletArgs {
                          imagefs.inodesFree<5%"
     )]
     pub eviction_hard: String,
+    #[command(flatten)]
+    pub reserved: ReservedArgs,
     /// Root of the pods' cgroups.
     #[arg(long, default_value = "/")]
     pub cgroup_root: String,

@@ -9,7 +9,10 @@ use std::{
 use anyhow::{Context, Result};
 use tokio_util::sync::CancellationToken;
 
-use crate::{cli::NodeArgs, instance::Instance};
+use crate::{
+    cli::{NodeArgs, ReservedArgs},
+    instance::Instance,
+};
 
 /// A plugin that does not answer for this long is killed; kubelet gives RunPodSandbox four minutes.
 const PLUGIN_TIMEOUT: Duration = Duration::from_secs(100);
@@ -147,6 +150,13 @@ pub fn eviction(text: &str) -> Result<Option<podwire_kubelet::Thresholds>> {
         }
     }
     Ok(Some(limits))
+}
+
+/// What `--kube-reserved` and `--system-reserved` keep together.
+pub fn reserved(args: &ReservedArgs) -> Result<podwire_kubelet::Reserved> {
+    let read = |flag: &'static str, text: &str| podwire_kubelet::Reserved::parse(text).context(flag);
+    let kube = read("--kube-reserved", &args.kube_reserved)?;
+    Ok(kube.plus(read("--system-reserved", &args.system_reserved)?))
 }
 
 /// The scheduler.

@@ -245,6 +245,7 @@ async fn start_kubelet(
         node_ips: vec![node.ip.to_string()],
         pod_cidr: args.pod_cidr.first().cloned(),
         eviction: node_parts::eviction(&args.eviction_hard)?,
+        reserved: node_parts::reserved(&args.reserved)?,
         more_metrics: plugins.map(|plugins| podwire_kubelet::MoreMetrics::new(move || plugins.metrics())),
         ..podwire_kubelet::Config::new(
             control.node_client.clone(),

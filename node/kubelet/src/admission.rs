@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::Pod;
 use podwire_api::pod_resources::QosClass;
+use podwire_api::resources::Resources;
 use podwire_api::selector::{RequiredNodeAffinity, lookup};
 use podwire_api::toleration::{Taint, tolerated};
 
@@ -18,10 +19,8 @@ pub(crate) struct View {
     pub(crate) node_name: String,
     /// Node's labels.
     pub(crate) labels: BTreeMap<String, String>,
-    /// Allocatable cpu in thousandths.
-    pub(crate) milli_cpu: i64,
-    /// Allocatable memory in bytes.
-    pub(crate) memory: i64,
+    /// What pods may use, by name: cpu in thousandths, the others in bytes.
+    pub(crate) allocatable: Vec<(String, i64)>,
     /// How many pods may run.
     pub(crate) max_pods: u32,
     /// What the node is short of.
@@ -142,22 +141,26 @@ fn resources_fit(pod: &Pod, view: &View) -> Result<(), Refused> {
     if count + 1 > view.max_pods {
         return Err(out_of("pods", 1, i64::from(count), i64::from(view.max_pods)));
     }
-    let amounts = |of: &Pod| {
-        let requests = resources::pod_requests(of);
-        [requests.milli_value("cpu"), requests.value("memory")]
+    let amount = |requests: &Resources, name: &str| match name {
+        "cpu" => requests.milli_value(name),
+        _ => requests.value(name),
     };
-    let [mut cpu, mut memory] = [0i64; 2];
-    for other in &view.active {
-        let [more_cpu, more_memory] = amounts(other);
-        (cpu, memory) = (cpu.saturating_add(more_cpu), memory.saturating_add(more_memory));
-    }
-    let have = [("cpu", cpu, view.milli_cpu), ("memory", memory, view.memory)];
-    for (need, (name, used, capacity)) in amounts(pod).into_iter().zip(have) {
-        if need > 0 && need.saturating_add(used) > capacity {
-            return Err(out_of(name, need, used, capacity));
+    let wanted = resources::pod_requests(pod);
+    let active: Vec<Resources> = view.active.iter().map(|other| resources::pod_requests(other)).collect();
+    for (name, capacity) in &view.allocatable {
+        let need = amount(&wanted, name);
+        let used = active.iter().map(|other| amount(other, name)).fold(0, i64::saturating_add);
+        if need > 0 && need.saturating_add(used) > *capacity {
+            return Err(out_of(name, need, used, *capacity));
         }
     }
-    Ok(())
+    // Pages of a size that the node has none of.
+    let unknown = |name: &str| view.allocatable.iter().all(|(known, _)| known != name);
+    let huge = wanted.iter().map(|(name, _)| name);
+    match huge.into_iter().find(|name| name.starts_with("hugepages-") && unknown(name)) {
+        Some(name) => Err(out_of(name, wanted.value(name), 0, 0)),
+        None => Ok(()),
+    }
 }
 
 fn out_of(name: &str, need: i64, used: i64, capacity: i64) -> Refused {
@@ -225,12 +228,34 @@ mod tests {
         View {
             node_name: "n1".into(),
             labels: BTreeMap::from([("disk".to_owned(), "ssd".to_owned())]),
-            milli_cpu: 2000,
-            memory: 1 << 30,
+            allocatable: [
+                ("cpu", 2000),
+                ("memory", 1 << 30),
+                ("ephemeral-storage", 10 << 30),
+                ("hugepages-2Mi", 4 << 20),
+            ]
+            .map(|(name, amount)| (name.to_owned(), amount))
+            .to_vec(),
             max_pods: 3,
             pressure: Pressure::default(),
             active: Vec::new(),
         }
+    }
+
+    #[test]
+    fn disk_and_huge_pages_are_counted_like_memory() {
+        let asks = |name: &str, amount: &str| {
+            pod(json!({"containers": [{"name": "c", "resources": {"requests": {(name): amount}}}]}))
+        };
+        let with = |name: &str, amount: &str| View { active: vec![Arc::new(asks(name, amount))], ..view() };
+        assert_eq!(admit(&asks("hugepages-2Mi", "4Mi"), &view()), Ok(()));
+        let refused = admit(&asks("hugepages-2Mi", "4Mi"), &with("hugepages-2Mi", "2Mi")).unwrap_err();
+        assert_eq!(refused.reason, "OutOfhugepages-2Mi");
+        let refused = admit(&asks("hugepages-1Gi", "1Gi"), &view()).unwrap_err();
+        assert_eq!(refused.reason, "OutOfhugepages-1Gi");
+        let refused =
+            admit(&asks("ephemeral-storage", "6Gi"), &with("ephemeral-storage", "5Gi")).unwrap_err();
+        assert_eq!(refused.reason, "OutOfephemeral-storage");
     }
 
     fn cpu(amount: &str) -> Pod {

@@ -59,6 +59,22 @@ impl Cgroups {
         .await
     }
 
+    /// All pods together have this share of the processors, and no more memory than this.
+    pub(crate) async fn limit_all(&self, milli_cpu: i64, memory: i64) -> Result<(), CgroupError> {
+        let path = paths::pods_cgroup(&self.root);
+        let resources = cgroup::Resources {
+            cpu_shares: u64::try_from(resources::shares(milli_cpu)).ok(),
+            memory_limit: (memory > 0).then_some(memory),
+            ..Default::default()
+        };
+        blocking(move || {
+            let group = cgroup::group(&path)?;
+            group.create()?;
+            group.apply(&resources)
+        })
+        .await
+    }
+
     /// The pod's cgroup is gone.
     pub(crate) async fn remove_pod(&self, pod: &Pod) -> Result<(), CgroupError> {
         let uid = spec::uid(pod).to_owned();

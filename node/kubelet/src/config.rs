@@ -1,15 +1,12 @@
-//! What a kubelet is made from, and what its node has.
+//! What a kubelet is made from.
 
-use std::{
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use tokio::net::TcpListener;
 
 use crate::{
     Error, Kubelet, Thresholds,
+    capacity::{Capacity, Reserved},
     dns::ClusterDns,
     tls,
     users::{UserIds, Users},
@@ -87,6 +84,8 @@ pub struct Config {
     pub static_pod_dir: Option<PathBuf>,
     /// When a shortage of memory or disk ends pods; `None` is never.
     pub eviction: Option<Thresholds>,
+    /// What pods may not use.
+    pub reserved: Reserved,
     /// Metrics of others on this node, served with the kubelet's own.
     pub more_metrics: Option<MoreMetrics>,
     /// Ids for pods with user namespaces of their own; `None` is what `/etc/subuid` gives to the user `kubelet`, or
@@ -122,6 +121,7 @@ impl Config {
             log_max_files: 5,
             static_pod_dir: None,
             eviction: Some(Thresholds::default()),
+            reserved: Reserved::default(),
             more_metrics: None,
             user_ids: None,
         }
@@ -133,6 +133,8 @@ impl Config {
             std::fs::create_dir_all(path).map_err(|source| Error::Folder { path: path.clone(), source })?;
         }
         let users = self.users()?;
+        let capacity = Capacity::of_node(&self.root_dir);
+        let allocatable = capacity.left(self.reserved, self.eviction.as_ref())?;
         let listener = match &self.tls {
             None => None,
             Some(tls) => {
@@ -146,7 +148,7 @@ impl Config {
         if let Some(local) = listener.as_ref().and_then(|(socket, _)| socket.local_addr().ok()) {
             self.listen = local;
         }
-        Ok(Kubelet { config: self, users, listener })
+        Ok(Kubelet { config: self, capacity, allocatable, users, listener })
     }
 
     fn users(&self) -> Result<Users, Error> {
@@ -157,30 +159,5 @@ impl Config {
         };
         Users::open(&self.root_dir, ids.check(self.max_pods)?)
             .map_err(|source| Error::Folder { path: self.root_dir.join("pods"), source })
-    }
-}
-
-/// What the node has for its pods.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Capacity {
-    pub(crate) milli_cpu: i64,
-    /// Bytes.
-    pub(crate) memory: i64,
-    /// Bytes.
-    pub(crate) storage: u64,
-}
-
-impl Capacity {
-    /// Looks at the machine, and at the disk that `root_dir` is on.
-    pub(crate) fn of_node(root_dir: &Path) -> Capacity {
-        let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-        let kib: i64 = total.and_then(|t| t.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(1 << 20);
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Capacity {
-            milli_cpu: i64::try_from(cores).unwrap_or(1) * 1000,
-            memory: kib * 1024,
-            storage: rustix::fs::statvfs(root_dir).map_or(0, |s| s.f_blocks * s.f_frsize),
-        }
     }
 }

@@ -7,6 +7,7 @@
 
 mod admission;
 pub mod api;
+mod capacity;
 mod cgroups;
 mod clock;
 mod config;
@@ -59,11 +60,12 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     api::Api,
-    config::Capacity,
+    capacity::Capacity,
     dns::HostResolver,
     node::{Inboxes, Node, Tokens},
 };
 pub use crate::{
+    capacity::{Reserved, ReservedError, TooMuchReserved},
     config::{Config, MoreMetrics, ServerTls},
     evict::Thresholds,
     users::{PoolError, UserIds},
@@ -91,6 +93,9 @@ pub enum Error {
     /// The ids for pods with user namespaces of their own cannot be given.
     #[error("create user namespace manager")]
     Users(#[from] PoolError),
+    /// Nothing would be left for pods.
+    #[error(transparent)]
+    Reserved(#[from] TooMuchReserved),
     /// The certificates do not work.
     #[error("serve TLS")]
     Tls(#[from] tls::TlsError),
@@ -99,6 +104,8 @@ pub enum Error {
 /// A kubelet that is ready to run.
 pub struct Kubelet {
     config: Config,
+    capacity: Capacity,
+    allocatable: Capacity,
     users: users::Users,
     listener: Option<(TcpListener, Arc<rustls::ServerConfig>)>,
 }
@@ -111,7 +118,7 @@ impl Kubelet {
 
     /// Runs until `shutdown`; containers keep running. Not cancel safe.
     pub async fn run(self, shutdown: CancellationToken) {
-        let Kubelet { config, users, listener } = self;
+        let Kubelet { config, capacity, allocatable, users, listener } = self;
         let tasks = TaskTracker::new();
         let inboxes: Arc<Inboxes> = Arc::default();
         let api = Api::new(config.client.clone());
@@ -123,7 +130,8 @@ impl Kubelet {
         let node = Arc::new(Node {
             cgroups: cgroups::Cgroups::new(&config.cgroup_root),
             users,
-            capacity: Capacity::of_node(&config.root_dir),
+            capacity,
+            allocatable,
             api,
             runtime: runtime.clone(),
             events,
@@ -159,6 +167,7 @@ impl Kubelet {
         let reporter = node::register::Reporter { node: node.clone(), health: healthy, registered };
         tasks.spawn(reporter.run(shutdown.clone()));
         tasks.spawn(node::lease::run(node.clone(), shutdown.clone()));
+        tasks.spawn(node::enforce(node.clone()));
         if let Some((listener, tls)) = listener {
             tasks.spawn(server::run(node.clone(), listener, tls, shutdown.clone()));
         }

@@ -20,8 +20,9 @@ use podwire_wire::ids::PodUid;
 use crate::{
     admission,
     api::Api,
+    capacity::Capacity,
     cgroups::Cgroups,
-    config::{Capacity, Config},
+    config::Config,
     configmaps_and_secrets::ConfigMapsAndSecrets,
     dns::HostResolver,
     env,
@@ -110,6 +111,8 @@ pub(crate) enum RuntimeClassError {
 pub(crate) struct Node {
     pub(crate) config: Config,
     pub(crate) capacity: Capacity,
+    /// What of it pods may use.
+    pub(crate) allocatable: Capacity,
     pub(crate) api: Api,
     pub(crate) runtime: Runtime,
     pub(crate) events: Recorder,
@@ -159,7 +162,7 @@ impl Node {
             node_name: &self.config.node_name,
             host_ips: &self.config.node_ips,
             pod_ips,
-            allocatable: (self.capacity.milli_cpu, self.capacity.memory),
+            allocatable: (self.allocatable.milli_cpu, self.allocatable.memory),
             services,
         }
     }
@@ -187,8 +190,7 @@ impl Node {
         let view = admission::View {
             node_name: self.config.node_name.clone(),
             labels: self.labels.lock().expect("no holder panics").clone(),
-            milli_cpu: self.capacity.milli_cpu,
-            memory: self.capacity.memory,
+            allocatable: self.allocatable.amounts(),
             max_pods: self.config.max_pods,
             pressure: *self.pressure.borrow(),
             active: Vec::new(),
@@ -216,5 +218,23 @@ impl Node {
         self.pods.forget(uid);
         self.changes.send_replace(());
         self.tokens.forget(uid);
+    }
+}
+
+/// Keeps all pods together within what is not reserved. As upstream does it they may use what evictions wait for: the
+/// kubelet must see the shortage before the kernel ends somebody.
+pub(crate) async fn enforce(node: Arc<Node>) {
+    let most = node.capacity.left(node.config.reserved, None).unwrap_or_default();
+    match node.cgroups.limit_all(most.milli_cpu, most.memory).await {
+        Ok(()) => {
+            let text = "Updated Node Allocatable limit across pods";
+            node.events.node("Normal", "NodeAllocatableEnforced", text);
+        }
+        Err(error) => {
+            let root = &node.config.cgroup_root;
+            let text = format!("Failed to update Node Allocatable Limits {root:?}: {error}");
+            tracing::warn!("{text}");
+            node.events.node("Warning", "FailedNodeAllocatableEnforcement", &text);
+        }
     }
 }

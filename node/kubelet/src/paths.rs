@@ -41,13 +41,17 @@ pub fn container_log(container: &str, attempt: u32) -> String {
     format!("{container}/{attempt}.log")
 }
 
+/// The cgroup of all pods, relative to the hierarchy's root.
+pub fn pods_cgroup(cgroup_root: &str) -> String {
+    format!("{}/kubepods", cgroup_root.trim_end_matches('/'))
+}
+
 /// The pod's cgroup, relative to the hierarchy's root.
 pub fn pod_cgroup(cgroup_root: &str, qos: QosClass, uid: &str) -> String {
-    let base = cgroup_root.trim_end_matches('/');
     let tier = match qos {
         QosClass::Guaranteed => "",
         QosClass::Burstable => "/burstable",
         QosClass::BestEffort => "/besteffort",
     };
-    format!("{base}/kubepods{tier}/pod{uid}")
+    format!("{}{tier}/pod{uid}", pods_cgroup(cgroup_root))
 }

@@ -184,7 +184,7 @@ fn make(node: &Node, pod: &Pod, name: &str, work: Work) -> Result<Place, PlaceEr
     match work {
         Work::EmptyDir(source) => {
             let below = at("kubernetes.io~empty-dir");
-            empty_dir(&config.root_dir, &below, &source, pod, node.capacity.memory)?;
+            empty_dir(&config.root_dir, &below, &source, pod, node.allocatable.memory)?;
             Ok(Place::Path(config.root_dir.join(below)))
         }
         Work::HostPath(source) => {

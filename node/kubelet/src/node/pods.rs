@@ -104,7 +104,11 @@ mod tests {
     }
 
     fn view() -> View {
-        View { milli_cpu: 2000, memory: 1 << 30, max_pods: 100, ..View::default() }
+        View {
+            allocatable: vec![("cpu".into(), 2000), ("memory".into(), 1 << 30)],
+            max_pods: 100,
+            ..View::default()
+        }
     }
 
     #[test]

@@ -4,7 +4,6 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use http::Method;
 use podwire_api::condition::{self, Condition as _};
-use podwire_api::quantity::Quantity;
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
@@ -151,18 +150,13 @@ impl Reporter {
                 condition
             })
             .collect();
-        let resources = json!({
-            "cpu": Quantity::from_milli(node.capacity.milli_cpu).to_string(),
-            "memory": format!("{}Ki", node.capacity.memory / 1024),
-            "pods": node.config.max_pods.to_string(),
-            "ephemeral-storage": node.capacity.storage.to_string(),
-            "hugepages-2Mi": "0", "hugepages-1Gi": "0",
-        });
+        let capacity = node.capacity.shown(node.config.max_pods);
+        let allocatable = node.allocatable.shown(node.config.max_pods);
         let mut addresses: Vec<Value> =
             node.config.node_ips.iter().map(|ip| json!({"type": "InternalIP", "address": ip})).collect();
         addresses.push(json!({"type": "Hostname", "address": node.config.node_name}));
         json!({
-            "capacity": resources, "allocatable": resources, "conditions": conditions, "addresses": addresses,
+            "capacity": capacity, "allocatable": allocatable, "conditions": conditions, "addresses": addresses,
             "daemonEndpoints": {"kubeletEndpoint": {"Port": node.config.listen.port()}},
             "nodeInfo": self.info().await,
             "images": images(node).await,

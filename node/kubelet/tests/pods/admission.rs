@@ -1,6 +1,9 @@
 //! Whom the node takes, whom it turns away, and who has to wait.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::{core::v1::Node, node::v1::RuntimeClass};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::json;
 
@@ -109,5 +112,50 @@ async fn a_node_is_known_by_the_name_it_was_given() {
     let addresses = node.status.unwrap().addresses.unwrap();
     let shown = addresses.iter().find(|address| address.type_ == "Hostname").unwrap();
     assert_eq!(shown.address, NODE);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_reserved_is_not_for_pods() {
+    let mut cluster = Cluster::without_kubelet().await;
+    let reserved = podwire_kubelet::Reserved { milli_cpu: 500, memory: 1 << 28, storage: 1 << 20 };
+    cluster
+        .start_kubelet_with(|config| {
+            config.reserved = reserved;
+            config.eviction =
+                Some(podwire_kubelet::Thresholds { memory: 1 << 20, ..podwire_kubelet::Thresholds::none() });
+        })
+        .await;
+    cluster.registered().await;
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let status = nodes.get(NODE).await.unwrap().status.unwrap();
+    let amount = |list: &Option<BTreeMap<String, Quantity>>, name: &str| {
+        let text = &list.as_ref().unwrap()[name].0;
+        podwire_api::quantity::Quantity::parse(text).unwrap()
+    };
+    let kept = |name: &str| amount(&status.capacity, name).minus(&amount(&status.allocatable, name));
+    assert_eq!(kept("cpu").milli_value(), 500);
+    assert_eq!(kept("memory").value(), (1 << 28) + (1 << 20), "and what evictions keep free");
+    assert_eq!(kept("ephemeral-storage").value(), 1 << 20);
+    let mut spec = one("run:1");
+    let all = status.capacity.as_ref().unwrap()["cpu"].0.clone();
+    spec["containers"][0]["resources"] = json!({"requests": {"cpu": all}});
+    cluster.create("all", spec).await;
+    let pod = cluster.until("all", "failed", |pod| phase(pod) == "Failed").await;
+    assert_eq!(pod.status.unwrap().reason.as_deref(), Some("OutOfcpu"));
+    let pods = podwire_linux::cgroup::group(&podwire_kubelet::paths::pods_cgroup(&cluster.cgroup)).unwrap();
+    let most = amount(&status.capacity, "memory").value() - (1 << 28);
+    cluster
+        .eventually("the kernel keeps to it", || async {
+            // The kernel rounds to whole pages.
+            pods.stats()
+                .memory
+                .limit
+                .and_then(|limit| i64::try_from(limit).ok())
+                .is_some_and(|l| most - l < 4096)
+        })
+        .await;
+    cluster.delete("all", 0).await;
+    cluster.gone("all").await;
     cluster.stop().await;
 }

@@ -32,7 +32,7 @@ pub(crate) struct Cluster {
     kubelet: Option<(CancellationToken, JoinSet<()>)>,
     tasks: JoinSet<()>,
     store: Embedded,
-    cgroup: String,
+    pub(crate) cgroup: String,
     pub(crate) dir: tempfile::TempDir,
 }
 
