@@ -25,7 +25,7 @@ pub fn test(root: &Path) -> Result<()> {
 }
 
 /// The tests with real peers whose names contain `part`; all of them with the comparisons of the two API servers, of the
-/// arithmetic, of the validation and of CEL.
+/// arithmetic, of the validation, of CEL and of the topology manager.
 pub fn interop(root: &Path, part: &str) -> Result<()> {
     let binaries = build::beside_tests(root)?;
     build::plugin_example(root)?;
@@ -55,6 +55,7 @@ pub fn interop(root: &Path, part: &str) -> Result<()> {
         "validation",
     ])?;
     lane(&["--package", "podwire-cel", "--features", "interop", "--test", "upstream"])?;
+    lane(&["--package", "podwire-kubelet", "--features", "interop", "--test", "topology"])?;
     lane(&["--package", "podwire-apiserver", "--features", "interop", "--test", "differential"])?;
     whole
 }

@@ -117,6 +117,7 @@ const PROGRAMS: &[Program] = &[
     go("arithmetic", "arithmetic", "podwire.invalid/peers/arithmetic"),
     go("validation", "validation", "podwire.invalid/peers/validation"),
     go("cel", "cel", "podwire.invalid/peers/cel"),
+    go("topology", "topology", "podwire.invalid/peers/topology"),
     operator(
         "prometheus-operator",
         "github.com/prometheus-operator/prometheus-operator/cmd/operator",

@@ -44,6 +44,7 @@ pub mod spec;
 mod static_pods;
 pub mod status;
 pub mod tls;
+pub mod topology;
 mod users;
 pub mod volumes;
 mod worker;
