@@ -176,6 +176,16 @@ pub(crate) fn webhook(hook: &mut Object) {
     }
 }
 
+/// What a policy or its binding is about.
+pub(crate) fn match_resources(resources: &mut Object) {
+    absent(resources, "matchPolicy", "Equivalent");
+    absent(resources, "namespaceSelector", json!({}));
+    absent(resources, "objectSelector", json!({}));
+    for key in ["resourceRules", "excludeResourceRules"] {
+        each(resources, key, |rule| set(rule, "scope", "*"));
+    }
+}
+
 pub(crate) fn storage_driver(map: &mut Object) {
     let spec = child(map, "spec");
     absent(spec, "attachRequired", true);

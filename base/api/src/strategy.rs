@@ -162,6 +162,11 @@ pub trait Strategy: std::fmt::Debug + Send + Sync {
         false
     }
 
+    /// Whether objects of the kind are policies, whose expressions requests are admitted by.
+    fn is_admission_policy(&self) -> bool {
+        false
+    }
+
     /// Why no object of the kind can be created now.
     fn refuses_creation(&self) -> Option<&'static str> {
         None
@@ -449,11 +454,9 @@ mod tests {
         let labelled = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
         let words = "pod-security.kubernetes.io/enforce: stored, but this version does not enforce it";
         assert_eq!(of("", "namespaces", &labelled).as_deref(), Some(words));
-        for (group, resource) in [
-            ("networking.k8s.io", "networkpolicies"),
-            ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
-            ("policy", "poddisruptionbudgets"),
-        ] {
+        for (group, resource) in
+            [("networking.k8s.io", "networkpolicies"), ("policy", "poddisruptionbudgets")]
+        {
             assert!(of(group, resource, &none).is_some(), "{resource}");
         }
     }

@@ -4,6 +4,7 @@ mod autoscaler;
 mod cells;
 pub(crate) mod columns;
 pub(crate) mod pod;
+mod policy;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

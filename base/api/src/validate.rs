@@ -4,6 +4,7 @@
 //! metadata alone.
 
 mod address;
+pub(crate) mod admission_policy;
 pub(crate) mod autoscaler;
 pub(crate) mod budget;
 pub(crate) mod certificate;

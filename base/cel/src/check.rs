@@ -10,6 +10,9 @@ use crate::unify::{Bindings, most_general};
 /// Upstream stops after so many errors.
 const MOST_ERRORS: usize = 100;
 
+/// What named expressions are fields of.
+pub(crate) const VARIABLES: &str = "variables";
+
 /// What the checker found, by the numbers of the nodes.
 pub(crate) struct Checked {
     pub types: Vec<Type>,
@@ -23,6 +26,8 @@ pub(crate) enum Reference {
     None,
     /// A variable: of the environment or of a comprehension.
     Variable(String),
+    /// `variables`, of which the named expressions are fields.
+    Variables,
     /// A type as a value.
     Type(Type),
     /// A function with what it is called in full, and the overloads that may be meant.
@@ -97,6 +102,10 @@ impl Checker<'_> {
                     self.references[expr.id] = reference;
                     self.set(expr, kind);
                 }
+                None if name == VARIABLES && self.environment.is_composed() => {
+                    // Upstream lets them be passed around as a whole, which nothing can be done with.
+                    self.refuse(expr.at, "each of the variables is to be asked for by its name".to_owned());
+                }
                 None => self.undeclared(expr.at, name),
             },
             Kind::Select { operand, field, test_only } => self.select(expr, operand, field, *test_only),
@@ -156,8 +165,26 @@ impl Checker<'_> {
         self.set(expr, kind);
     }
 
+    /// Whether an operand is `variables`, the named expressions, and nothing else of that name.
+    fn is_variables(&self, operand: &Expr) -> bool {
+        matches!(&operand.kind, Kind::Ident(name) if name == VARIABLES)
+            && self.environment.is_composed()
+            && self.variable(VARIABLES).is_none()
+    }
+
     /// The type of a field.
     fn field(&mut self, at: usize, operand: &Expr, field: &str, optional: bool) -> Type {
+        if self.is_variables(operand) {
+            self.references[operand.id] = Reference::Variables;
+            let found = match self.environment.composed(field) {
+                Some((_, kind)) => kind.clone(),
+                None => {
+                    self.refuse(at, format!("undefined field '{field}'"));
+                    Type::Error
+                }
+            };
+            return if optional { Type::optional(found) } else { found };
+        }
         self.expr(operand);
         let of = self.bindings.resolve(&self.of(operand), false);
         let (target, was_optional) = unwrapped(&of);

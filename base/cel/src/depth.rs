@@ -31,16 +31,19 @@ pub(crate) fn may_be_deep(source: &[char]) -> bool {
         || operators + source.windows(2).filter(|two| *two == ['i', 'n']).count() > SHALLOW_OPERATORS
 }
 
-/// Whether a tree is deep.
-pub(crate) fn is_deep(expr: &Expr) -> bool {
-    let mut level: Vec<&Expr> = vec![expr];
-    for _ in 0..SHALLOW_TREE {
+/// How many levels a tree has.
+pub(crate) fn levels(expr: &Expr) -> usize {
+    let (mut level, mut levels) = (vec![expr], 0);
+    while !level.is_empty() {
         level = level.into_iter().flat_map(children).collect();
-        if level.is_empty() {
-            return false;
-        }
+        levels += 1;
     }
-    true
+    levels
+}
+
+/// Whether so many levels take a large stack.
+pub(crate) fn is_deep_at(levels: usize) -> bool {
+    levels > SHALLOW_TREE
 }
 
 fn children(expr: &Expr) -> Vec<&Expr> {

@@ -1,5 +1,6 @@
 //! What an expression may mention: variables with their types, and functions.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::check;
@@ -23,6 +24,15 @@ pub struct Environment {
     variables: Vec<Variable>,
     functions: &'static Functions,
     macros: Macros,
+    /// The fields of `variables`, if there is such: each by its place and type.
+    composed: Option<Composed>,
+}
+
+/// Named expressions by their names.
+#[derive(Clone, Default)]
+struct Composed {
+    count: usize,
+    fields: HashMap<String, (usize, Type)>,
 }
 
 /// A variable.
@@ -37,7 +47,12 @@ pub(crate) struct Variable {
 impl Environment {
     /// Kubernetes' base environment, without any variable.
     pub fn kubernetes() -> Environment {
-        Environment { variables: Vec::new(), functions: &declare::KUBERNETES, macros: Macros::default() }
+        Environment {
+            variables: Vec::new(),
+            functions: &declare::KUBERNETES,
+            macros: Macros::default(),
+            composed: None,
+        }
     }
 
     /// With a variable of a type, whose size is not known. It takes the place of one of the same name.
@@ -69,10 +84,36 @@ impl Environment {
         )
     }
 
+    /// With `variables`, whose fields are the named expressions of a [`crate::Composition`].
+    #[must_use]
+    pub fn with_composition(mut self) -> Environment {
+        self.composed = Some(Composed::default());
+        self
+    }
+
+    /// Declares the next named expression of the composition by the type of its value; one that failed to compile has
+    /// none. It hides one of the same name.
+    pub fn compose(&mut self, name: &str, kind: Option<&Type>) {
+        let composed = self.composed.get_or_insert_default();
+        let kind = kind.map_or(Type::Dyn, declared);
+        composed.fields.insert(name.to_owned(), (composed.count, kind));
+        composed.count += 1;
+    }
+
+    /// Whether there is `variables`.
+    pub(crate) fn is_composed(&self) -> bool {
+        self.composed.is_some()
+    }
+
+    /// A named expression: its place and type.
+    pub(crate) fn composed(&self, name: &str) -> Option<&(usize, Type)> {
+        self.composed.as_ref()?.fields.get(name)
+    }
+
     /// What device selectors have beside the base: `cel.bind` and `includes`.
     pub(crate) fn devices() -> Environment {
         let macros = Macros { bind: true };
-        Environment { variables: Vec::new(), functions: &declare::DEVICES, macros }
+        Environment { variables: Vec::new(), functions: &declare::DEVICES, macros, composed: None }
     }
 
     fn with(mut self, variable: Variable) -> Environment {
@@ -121,5 +162,24 @@ impl Environment {
         let root =
             plan::plan(&parsed.expr, &checked, self).map_err(|error| one(CompileError::whole(error)))?;
         Ok(Program::new(parsed.expr, checked, root, self.variables.clone()))
+    }
+}
+
+/// The type that others see of a named expression: upstream forgets those that schemas do not have.
+fn declared(kind: &Type) -> Type {
+    match kind {
+        Type::Any
+        | Type::Bool
+        | Type::Bytes
+        | Type::Double
+        | Type::Duration
+        | Type::Int
+        | Type::Null
+        | Type::String
+        | Type::Timestamp
+        | Type::Uint => kind.clone(),
+        Type::List(element) => Type::list(declared(element)),
+        Type::Map(both) => Type::map(declared(&both.0), declared(&both.1)),
+        _ => Type::Dyn,
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::compare::equal;
+use crate::composition::Scope;
 use crate::environment::Variable;
 use crate::error::EvalError;
 use crate::list::List;
@@ -18,12 +19,14 @@ use crate::value::Value;
 type Result<T> = std::result::Result<T, EvalError>;
 
 /// The state of one evaluation.
-pub(crate) struct Machine<'p> {
+pub(crate) struct Machine<'s, 'p> {
     globals: Vec<Option<Value<'p>>>,
     variables: &'p [Variable],
     locals: Vec<Slot<'p>>,
     cost: u64,
     limit: u64,
+    /// Has the named expressions.
+    scope: Option<&'s Scope<'p>>,
 }
 
 /// The place of a variable of a comprehension.
@@ -33,15 +36,16 @@ enum Slot<'p> {
     Known(Result<Value<'p>>),
 }
 
-impl<'p> Machine<'p> {
+impl<'s, 'p> Machine<'s, 'p> {
     pub(crate) fn new(
         globals: Vec<Option<Value<'p>>>,
         variables: &'p [Variable],
         locals: usize,
         limit: u64,
-    ) -> Machine<'p> {
+        scope: Option<&'s Scope<'p>>,
+    ) -> Machine<'s, 'p> {
         let locals = (0..locals).map(|_| Slot::Known(Ok(Value::Null))).collect();
-        Machine { globals, variables, locals, cost: 0, limit }
+        Machine { globals, variables, locals, cost: 0, limit, scope }
     }
 
     pub(crate) fn cost(&self) -> u64 {
@@ -217,6 +221,10 @@ impl<'p> Machine<'p> {
                     EvalError::new(format!("no such attribute(s): {name}"))
                 })?
             }
+            Base::Named(place) => match self.scope {
+                Some(scope) => scope.named(*place)?,
+                None => return Err(EvalError::new("no such attribute(s): variables")),
+            },
             Base::Local(place) | Base::Accumulator(place) => self.local(*place)?,
             Base::Relative(node) => self.eval(node)?,
             Base::Choice(choice) => {
@@ -228,6 +236,7 @@ impl<'p> Machine<'p> {
             }
         };
         let (mut value, mut optional) = match start {
+            named if matches!(attribute.base, Base::Named(_)) => (named, false),
             Value::Optional(None) => return Ok(Value::Optional(None)),
             Value::Optional(Some(inner)) => ((*inner).clone(), true),
             other => (other, false),
@@ -250,6 +259,10 @@ impl<'p> Machine<'p> {
         optional: bool,
     ) -> Result<Option<Value<'p>>> {
         let key = match &qualifier.key {
+            QualifierKey::Itself => {
+                self.charge(1)?;
+                return Ok(Some(if qualifier.test { Value::Bool(true) } else { of }));
+            }
             QualifierKey::Const(key) => Ok(key.clone()),
             QualifierKey::Attribute(attribute) => self.resolve(attribute),
             QualifierKey::Node(node) => self.eval(node),

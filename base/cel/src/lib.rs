@@ -30,6 +30,7 @@ mod ast;
 pub mod authorizer;
 mod check;
 mod compare;
+mod composition;
 mod declare;
 mod depth;
 pub mod device;
@@ -59,6 +60,7 @@ mod unify;
 mod value;
 
 pub use compare::{equal, order};
+pub use composition::{Composition, OutOfBudget, Scope};
 pub use environment::Environment;
 pub use error::{CompileError, CompileErrors, EvalError};
 pub use estimate::Range;

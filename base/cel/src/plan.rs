@@ -56,6 +56,8 @@ pub(crate) struct Attribute {
 pub(crate) enum Base {
     /// A variable of the environment.
     Global(usize),
+    /// A named expression.
+    Named(usize),
     /// A variable of a comprehension.
     Local(usize),
     /// The accumulator of a macro, which only its step and its result mention.
@@ -75,6 +77,8 @@ pub(crate) struct Qualifier {
 
 #[derive(Clone)]
 pub(crate) enum QualifierKey {
+    /// What it is applied to.
+    Itself,
     Const(Value<'static>),
     Attribute(Arc<Attribute>),
     Node(Arc<Node>),
@@ -108,13 +112,15 @@ pub(crate) struct FoldNode {
 pub(crate) struct Plan {
     pub root: Node,
     pub locals: usize,
+    /// The named expressions that are asked for.
+    pub composed: Vec<usize>,
 }
 
 /// Makes an expression ready; an error is about constants that cannot be.
 pub(crate) fn plan(expr: &Expr, checked: &Checked, environment: &Environment) -> Result<Plan, String> {
-    let mut planner = Planner { checked, environment, scopes: Vec::new(), locals: 0 };
+    let mut planner = Planner { checked, environment, scopes: Vec::new(), locals: 0, composed: Vec::new() };
     let root = planner.node(expr)?;
-    Ok(Plan { root, locals: planner.locals })
+    Ok(Plan { root, locals: planner.locals, composed: planner.composed })
 }
 
 struct Planner<'p> {
@@ -122,6 +128,7 @@ struct Planner<'p> {
     environment: &'p Environment,
     scopes: Vec<String>,
     locals: usize,
+    composed: Vec<usize>,
 }
 
 /// Conversions, which are carried out here if their argument is constant.
@@ -140,6 +147,9 @@ impl Planner<'_> {
                 }
                 if let Reference::Type(kind) = &self.checked.references[expr.id] {
                     return Ok(Node::Const(Value::Type(kind.clone())));
+                }
+                if let Some(place) = self.named(operand, field) {
+                    return Ok(named(place, false, *test_only));
                 }
                 let mut attribute = attribute(self.node(operand)?);
                 let key = QualifierKey::Const(Value::String(Text::from(field.clone())));
@@ -180,10 +190,26 @@ impl Planner<'_> {
         Node::Attribute { attribute: Attribute { base, qualifiers: Vec::new() }, test: false }
     }
 
+    /// The place of a named expression, if `operand` is what those are fields of.
+    fn named(&mut self, operand: &Expr, field: &str) -> Option<usize> {
+        if !matches!(self.checked.references[operand.id], Reference::Variables) {
+            return None;
+        }
+        let (place, _) = self.environment.composed(field)?;
+        self.composed.push(*place);
+        Some(*place)
+    }
+
     fn call(&mut self, expr: &Expr, target: Option<&Expr>, args: &[Expr]) -> Result<Node, String> {
         let Reference::Function { name, overloads, namespaced } = &self.checked.references[expr.id] else {
             return Err("call without a function".to_owned());
         };
+        if let ("_?._", [operand, Expr { kind: Kind::Literal(Literal::String(field)), .. }]) =
+            (name.as_str(), args)
+            && let Some(place) = self.named(operand, field)
+        {
+            return Ok(named(place, true, false));
+        }
         let target = target.filter(|_| !namespaced);
         let mut nodes = Vec::with_capacity(args.len() + 1);
         for arg in target.into_iter().chain(args) {
@@ -263,6 +289,12 @@ impl Attribute {
             _ => self.qualifiers.push(qualifier),
         }
     }
+}
+
+/// The value of a named expression; its name counts as a selection.
+fn named(place: usize, optional: bool, test: bool) -> Node {
+    let qualifiers = vec![Qualifier { key: QualifierKey::Itself, optional, test }];
+    Node::Attribute { attribute: Attribute { base: Base::Named(place), qualifiers }, test }
 }
 
 /// The attribute that a step is, or one that begins with its result.

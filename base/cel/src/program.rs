@@ -2,6 +2,7 @@
 
 use crate::ast::Expr;
 use crate::check::Checked;
+use crate::composition::Scope;
 use crate::depth;
 use crate::environment::Variable;
 use crate::error::EvalError;
@@ -16,6 +17,10 @@ pub struct Program {
     pub(crate) checked: Checked,
     pub(crate) plan: Plan,
     pub(crate) variables: Vec<Variable>,
+    /// The named expressions that it asks for, by their places.
+    pub(crate) composed: Vec<usize>,
+    /// How many levels its tree has.
+    pub(crate) levels: usize,
     /// Whether walking it takes a large stack.
     pub(crate) deep: bool,
 }
@@ -54,9 +59,10 @@ pub struct Outcome<'a> {
 }
 
 impl Program {
-    pub(crate) fn new(expr: Expr, checked: Checked, plan: Plan, variables: Vec<Variable>) -> Program {
-        let deep = depth::is_deep(&expr);
-        Program { expr, checked, plan, variables, deep }
+    pub(crate) fn new(expr: Expr, checked: Checked, mut plan: Plan, variables: Vec<Variable>) -> Program {
+        let levels = depth::levels(&expr);
+        let composed = std::mem::take(&mut plan.composed);
+        Program { expr, checked, plan, variables, composed, levels, deep: depth::is_deep_at(levels) }
     }
 
     /// The type of its value; `dyn` if that is known only when it runs.
@@ -77,14 +83,20 @@ impl Program {
     pub fn evaluate<'a>(&'a self, bindings: &Bindings<'a>, limit: u64) -> Outcome<'a> {
         if self.deep {
             let none = || Outcome { value: Err(EvalError::TooExpensive), cost: 0 };
-            return depth::on_large_stack(|| self.run(bindings, limit)).unwrap_or_else(none);
+            return depth::on_large_stack(|| self.run(bindings, limit, None)).unwrap_or_else(none);
         }
-        self.run(bindings, limit)
+        self.run(bindings, limit, None)
     }
 
-    fn run<'a>(&'a self, bindings: &Bindings<'a>, limit: u64) -> Outcome<'a> {
+    /// Evaluates it on the stack of the caller; `scope` has the named expressions.
+    pub(crate) fn run<'a>(
+        &'a self,
+        bindings: &Bindings<'a>,
+        limit: u64,
+        scope: Option<&Scope<'a>>,
+    ) -> Outcome<'a> {
         let globals = self.variables.iter().map(|variable| bindings.get(&variable.name)).collect();
-        let mut machine = Machine::new(globals, &self.variables, self.plan.locals, limit);
+        let mut machine = Machine::new(globals, &self.variables, self.plan.locals, limit, scope);
         let value = machine.eval(&self.plan.root);
         Outcome { value, cost: machine.cost() }
     }
@@ -116,7 +128,7 @@ impl Drop for Program {
             let empty = Expr { id: 0, at: 0, kind: crate::ast::Kind::Struct { name: String::new() } };
             let expr = std::mem::replace(&mut self.expr, empty);
             let root = Node::Const(Value::Null);
-            let plan = std::mem::replace(&mut self.plan, Plan { root, locals: 0 });
+            let plan = std::mem::replace(&mut self.plan, Plan { root, locals: 0, composed: Vec::new() });
             // Without a thread they are dropped here, which takes less than walking them.
             depth::on_large_stack(move || drop((expr, plan)));
         }

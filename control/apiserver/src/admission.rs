@@ -7,12 +7,16 @@
 mod certificate_requester;
 mod default_toleration_seconds;
 mod escalation;
+mod expression;
 mod limit_ranger;
+mod matching;
 mod namespace_lifecycle;
 mod node_restriction;
 mod pod_topology_labels;
+pub(crate) mod policy;
 mod priority;
 pub(crate) mod resource_quota;
+mod rights;
 mod runtime_class;
 pub(crate) mod service;
 mod service_account;
@@ -124,6 +128,19 @@ impl<'a> Request<'a> {
         ApiError::forbidden(&self.kind.group, &self.kind.resource, name.unwrap_or("Unknown"), why)
     }
 
+    /// The name of the object: that in the URL, or its own.
+    fn named<'o>(&'o self, object: &'o Value) -> &'o str {
+        match self.name {
+            "" => object["metadata"]["name"].as_str().unwrap_or_default(),
+            name => name,
+        }
+    }
+
+    /// The namespace of the request; a namespace is in itself.
+    fn placed<'o>(&'o self, object: &'o Value) -> &'o str {
+        if self.kind.is("", "Namespace") { self.named(object) } else { self.namespace }
+    }
+
     /// Whether it is about an object of this kind, and not about a part of one.
     fn is_whole(&self, group: &str, kind: &str) -> bool {
         self.part.is_none() && self.kind.is(group, kind)
@@ -162,7 +179,8 @@ const MUTATING: &[&dyn Mutating] = &[
 ];
 
 /// What upstream does when it stores an object: after all that changes it.
-const STORING: &[&dyn Mutating] = &[&certificate_requester::CertificateRequester, &escalation::Escalation];
+const STORING: &[&dyn Mutating] =
+    &[&certificate_requester::CertificateRequester, &escalation::Escalation, &policy::ParamPermission];
 
 /// The validating phase, in upstream's order.
 const VALIDATING: &[&dyn Validating] =
@@ -213,6 +231,7 @@ async fn check(request: &Request<'_>, object: &Value) -> Result<()> {
     for plugin in VALIDATING.iter().filter(|plugin| plugin.handles(request)) {
         plugin.validate(request, object).await?;
     }
+    policy::validate(request, object).await?;
     webhook::validate(request, object).await
 }
 

@@ -9,6 +9,7 @@ use podwire_api::Registry;
 use podwire_store::{Store, StoreError};
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::policy::Policies;
 use crate::admission::resource_quota::Ledger;
 use crate::admission::service::Allocator;
 use crate::admission::webhook::Webhooks;
@@ -129,6 +130,7 @@ impl Config {
             services,
             definitions,
             webhooks: Webhooks::default(),
+            policies: Policies::default(),
             quotas: Ledger::default(),
             gates: Gates::new(&self.limits),
             limits: self.limits,

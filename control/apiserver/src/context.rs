@@ -42,6 +42,8 @@ pub(crate) struct Context {
     pub(crate) definitions: Definitions,
     /// Whom admission asks.
     pub(crate) webhooks: crate::admission::webhook::Webhooks,
+    /// By what policies requests are admitted.
+    pub(crate) policies: crate::admission::policy::Policies,
     /// What is taken of quotas.
     pub(crate) quotas: crate::admission::resource_quota::Ledger,
     /// How much is served at once, and for how long.

@@ -103,7 +103,11 @@ async fn answers_agree_with_upstream() {
     let upstream = upstream::start(&ours.pki).await;
     let mut left = Side::new(ours.remote("kubernetes-admin", &["system:masters"]).await);
     let mut right = Side::new(upstream.client(&ours.pki).await);
-    let corpora = [include_str!("differential/corpus.jsonl"), include_str!("differential/admission.jsonl")];
+    let corpora = [
+        include_str!("differential/corpus.jsonl"),
+        include_str!("differential/admission.jsonl"),
+        include_str!("differential/policy.jsonl"),
+    ];
     let (mut compared, mut allowed, mut report) = (0, 0, Vec::new());
     for (number, line) in corpora.iter().flat_map(|corpus| corpus.lines()).enumerate() {
         let line: Value = serde_json::from_str(line).unwrap();

@@ -41,6 +41,8 @@ well_known! {
     resource_slices: "resource.k8s.io", "v1", "resourceslices";
     mutating_webhooks: "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations";
     validating_webhooks: "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations";
+    admission_policies: "admissionregistration.k8s.io", "v1", "validatingadmissionpolicies";
+    policy_bindings: "admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings";
     endpoint_slices: "discovery.k8s.io", "v1", "endpointslices";
     cluster_roles: "rbac.authorization.k8s.io", "v1", "clusterroles";
     cluster_role_bindings: "rbac.authorization.k8s.io", "v1", "clusterrolebindings";

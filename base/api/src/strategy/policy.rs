@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::{Facts, Generation, Object, Strategy, stored_only};
-use crate::defaults::{self, each, set};
+use super::{Facts, Generation, Object, Strategy};
+use crate::defaults::{self, absent, child, each, set};
 use crate::table::{self, Column};
 use crate::validate::{self, Errors};
 use crate::{Kind, Part, syntax};
@@ -45,17 +45,67 @@ impl Strategy for Webhooks {
     }
 }
 
-/// Admission policies and their bindings.
+/// Admission policies.
 #[derive(Debug)]
 pub(crate) struct AdmissionPolicies;
 
 impl Strategy for AdmissionPolicies {
     fn facts(&self) -> Facts {
-        ADMISSION
+        Facts { rules_admission: true, ..ADMISSION }
     }
 
-    fn unenforced(&self, kind: &Kind, _: &Value) -> Option<String> {
-        Some(stored_only(&kind.kind))
+    fn is_admission_policy(&self) -> bool {
+        true
+    }
+
+    fn defaults(&self, object: &mut Object) {
+        let spec = child(object, "spec");
+        absent(spec, "failurePolicy", "Fail");
+        if let Some(Value::Object(constraints)) = spec.get_mut("matchConstraints") {
+            defaults::match_resources(constraints);
+        }
+    }
+
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::admission_policy::policy(object, None, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::admission_policy::policy(new, Some(old), errors);
+    }
+
+    fn validate_part(&self, part: Part, new: &Value, _: &Value, errors: &mut Errors) {
+        if part == Part::Status {
+            validate::admission_policy::status(new, errors);
+        }
+    }
+
+    fn columns(&self) -> &[Column] {
+        table::columns::ADMISSION_POLICY
+    }
+}
+
+/// What makes a policy apply.
+#[derive(Debug)]
+pub(crate) struct PolicyBindings;
+
+impl Strategy for PolicyBindings {
+    fn facts(&self) -> Facts {
+        Facts { rules_admission: true, ..ADMISSION }
+    }
+
+    fn defaults(&self, object: &mut Object) {
+        if let Some(Value::Object(resources)) = child(object, "spec").get_mut("matchResources") {
+            defaults::match_resources(resources);
+        }
+    }
+
+    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
+        validate::admission_policy::binding(object, errors);
+    }
+
+    fn columns(&self) -> &[Column] {
+        table::columns::POLICY_BINDING
     }
 }
 

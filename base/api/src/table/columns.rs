@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::autoscaler;
 use super::cells as c;
+use super::policy;
 use crate::Text as Words;
 
 /// Where a cell comes from.
@@ -293,6 +294,18 @@ pub(crate) static QUOTA: &[Column] = &[
     NAME,
     col("Request", S, 0, Computed(c::quota_requests)),
     col("Limit", S, 0, Computed(c::quota_limits)),
+    AGE,
+];
+pub(crate) static ADMISSION_POLICY: &[Column] = &[
+    NAME,
+    col("Validations", I, 0, Count("spec.validations")),
+    col("ParamKind", S, 0, Computed(policy::param_kind)),
+    AGE,
+];
+pub(crate) static POLICY_BINDING: &[Column] = &[
+    NAME,
+    col("PolicyName", S, 0, Text("spec.policyName")),
+    col("ParamRef", S, 0, Computed(policy::param_ref)),
     AGE,
 ];
 pub(crate) static WEBHOOKS: &[Column] = &[NAME, col("Webhooks", I, 0, Count("webhooks")), AGE];

@@ -67,7 +67,7 @@ fn webhook(hook: &Value, mutating: bool, path: &Path<'_>, errors: &mut Errors) {
 }
 
 /// Rules of match conditions but for what their expressions say, which whoever evaluates them judges.
-fn conditions(listed: &[Value], path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn conditions(listed: &[Value], path: &Path<'_>, errors: &mut Errors) {
     if listed.len() > MOST_CONDITIONS {
         errors.too_many(path, listed.len(), MOST_CONDITIONS);
     }
@@ -111,7 +111,8 @@ fn alone(rule: &Value, key: &str, what: &str, path: &Path<'_>, errors: &mut Erro
     }
 }
 
-fn rule(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
+/// Rules of what operations on what resources are meant.
+pub(super) fn rule(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     alone(rule, "operations", "operations", path, errors);
     let here = path.child("operations");
     for (at, operation) in list(&rule["operations"]).iter().enumerate() {

@@ -5,23 +5,25 @@
 //! to go, as there is no audit log. <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/>
 
 mod call;
-mod conditions;
+pub(super) mod conditions;
 mod hook;
-mod review;
+pub(super) mod review;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 
 use arc_swap::ArcSwap;
 use futures::future::{BoxFuture, join_all};
-use hook::{Hook, Matched};
+use hook::Hook;
 use podwire_api::{Kind, Part, builtin, defaults, patch, strict};
 use review::Answer;
 use serde_json::Value;
 
+use super::matching::{self, Matched};
+use super::rights::Rights;
 use super::{Options, Request};
 use crate::cache::Scope;
-use crate::context::{self, Context};
+use crate::context::Context;
 use crate::handler::scale;
 use crate::status::{ApiError, Result};
 
@@ -176,49 +178,30 @@ impl Refusal {
 
 /// Whether a webhook is asked about this, and as what.
 async fn matches(request: &Request<'_>, hook: &Hook, object: &Value) -> Result<Option<Matched>> {
-    let Some(matched) = hook.matches(request) else { return Ok(None) };
-    if !hook.matches_object(object, request.old) || !matches_namespace(request, hook, object).await? {
+    let Some(matched) = matching::matched(request, object, &hook.rules, hook.equivalent) else {
+        return Ok(None);
+    };
+    if !matching::matches_object(&hook.objects, object, request.old)
+        || !matching::matches_namespace(request, &hook.namespaces, object).await?
+    {
         return Ok(None);
     }
     if hook.conditions.is_empty() {
         return Ok(Some(matched));
     }
-    let old = request.old.map_or(Value::Null, |old| shown(request, &matched, old));
-    let new = shown(request, &matched, object);
-    match hook.conditions.hold(&new, &old, &review::request(request, &matched, &new)) {
+    let old = matched.shown(request, request.old.unwrap_or(&Value::Null));
+    let new = matched.shown(request, object);
+    let asked = review::request(request, &matched, &new);
+    match hook.conditions.hold(&new, &old, &asked, &Rights::of(request, object)) {
         Ok(true) => Ok(Some(matched)),
         Ok(false) => Ok(None),
         Err(_) if hook.fails_open => Ok(None),
         Err(why) => {
             let kind = request.kind;
-            let given = new["metadata"]["name"].as_str().unwrap_or_default();
-            let name = if request.name.is_empty() { given } else { request.name };
+            let name = request.named(object);
             Err(ApiError::forbidden(&kind.group, &kind.resource, name, &why))
         }
     }
-}
-
-async fn matches_namespace(request: &Request<'_>, hook: &Hook, object: &Value) -> Result<bool> {
-    if hook.namespaces.is_empty() {
-        return Ok(true);
-    }
-    let namespaces = builtin::namespaces();
-    if request.kind.is("", "Namespace") {
-        let seen = if object.is_object() { Some(object) } else { request.old };
-        let labels = seen.and_then(|seen| seen["metadata"]["labels"].as_object());
-        return Ok(labels
-            .map_or(hook.namespaces.matches(&Default::default()), |labels| hook.namespaces.matches(labels)));
-    }
-    if request.namespace.is_empty() {
-        return Ok(true);
-    }
-    let key = context::key(namespaces, "", request.namespace);
-    if let Some(entry) = request.context.caches.of(namespaces).get(&key) {
-        return Ok(entry.matches(Some(&hook.namespaces), None));
-    }
-    let namespace = request.context.object(namespaces, "", request.namespace).await?;
-    let none = serde_json::Map::new();
-    Ok(hook.namespaces.matches(namespace["metadata"]["labels"].as_object().unwrap_or(&none)))
 }
 
 /// Asks a webhook; the patch it answers with, if any.
@@ -235,9 +218,8 @@ fn ask<'a>(
             return Err(Refusal::Said(ApiError::bad_request(words)));
         }
         let uid = crate::handler::create::new_uid();
-        let shown = |object: &Value| shown(request, matched, object);
-        let old = request.old.map_or(Value::Null, shown);
-        let body = review::ask(request, hook, matched, &uid, &shown(object), &old);
+        let old = matched.shown(request, request.old.unwrap_or(&Value::Null));
+        let body = review::ask(request, hook, matched, &uid, &matched.shown(request, object), &old);
         let called = call::call(request.context, hook, &body);
         let answered = tokio::time::timeout(hook.timeout, called).await;
         let failed = |why: String| Refusal::Unasked(format!("failed to call webhook: {why}"));
@@ -255,24 +237,6 @@ fn ask<'a>(
     })
 }
 
-/// An object as a webhook sees it.
-fn shown(request: &Request<'_>, matched: &Matched, object: &Value) -> Value {
-    if object.is_null() {
-        return Value::Null;
-    }
-    if request.part == Some(Part::Scale) {
-        return scale::scale_as_it_is(request.kind, object);
-    }
-    let mut shown = object.clone();
-    if let Some(other) = &matched.other {
-        request.kind.strategy.to_storage(&mut shown);
-        other.strategy.to_served(&mut shown);
-    }
-    shown["apiVersion"] = matched.api_version().into();
-    shown["kind"] = matched.kind.as_str().into();
-    shown
-}
-
 /// Applies a webhook's patch; whether anything changed.
 fn apply(
     request: &Request<'_>,
@@ -287,7 +251,7 @@ fn apply(
             hook.name
         )));
     }
-    let before = shown(request, matched, object);
+    let before = matched.shown(request, object).into_owned();
     let mut new = before.clone();
     patch::json(&mut new, changes).map_err(ApiError::internal)?;
     if new == before {

@@ -215,6 +215,9 @@ pub(crate) fn expressions(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<
     if kind.strategy.defines_kinds() && is_new("spec") {
         return crate::rules::complaints(new);
     }
+    if kind.strategy.is_admission_policy() && is_new("spec") {
+        return admission::policy::complaints(new, old);
+    }
     if kind.strategy.calls_webhooks() && is_new("webhooks") {
         return admission::webhook::complaints(new);
     }

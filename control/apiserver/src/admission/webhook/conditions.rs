@@ -1,78 +1,53 @@
-//! Match conditions: expressions in CEL that choose what a webhook is asked about.
+//! Match conditions: expressions in CEL that choose what a webhook or a policy is asked about.
 //!
-//! Pure. They see `object`, `oldObject` and `request`; `authorizer` is refused when a configuration is written.
+//! Pure but for what expressions ask the authorizer.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use podwire_api::path::Path;
 use podwire_api::validate::{Cause, FieldError};
-use podwire_cel::{Bindings, Environment, Program, Schema, Shape, Type, Value as Cel, limits};
-use serde_json::{Value, json};
+use podwire_cel::{Composition, Environment, Program, Scope, Type, Value as Cel, limits};
+use serde_json::Value;
 
-/// The fields of an AdmissionRequest that expressions see; the object is a variable of its own.
-static REQUEST: LazyLock<Option<Arc<Schema>>> = LazyLock::new(|| {
-    let word = json!({"type": "string"});
-    let words = json!({"type": "array", "items": word});
-    let named =
-        |last: &str| json!({"type": "object", "properties": {"group": word, "version": word, last: word}});
-    let user = json!({"type": "object", "properties": {"username": word, "uid": word, "groups": words,
-        "extra": {"type": "object", "additionalProperties": words}}});
-    let request = json!({"type": "object", "properties": {
-        "kind": named("kind"), "resource": named("resource"), "subResource": word,
-        "requestKind": named("kind"), "requestResource": named("resource"), "requestSubResource": word,
-        "name": word, "namespace": word, "operation": word, "userInfo": user,
-        "dryRun": {"type": "boolean"}}});
-    let known = Schema::from_openapi(&request, "request", false)?;
-    let Shape::Object { fields } = known.shape() else { return None };
-    // Whatever a client may say is an option.
-    let options = Arc::new(Schema::new("options", Shape::Dyn, 0));
-    let fields = fields.iter().map(|(name, field)| (name.clone(), field.clone()));
-    let fields = fields.chain([("options".to_owned(), options)]).collect();
-    Some(Arc::new(Schema::new("request", Shape::Object { fields }, known.most())))
-});
+use super::super::expression::{self, Sight, Subject};
+use super::super::rights::Rights;
 
-fn compile(text: &str) -> Result<Program, String> {
-    let environment = Environment::kubernetes()
-        .with_variable("object", Type::Dyn)
-        .with_variable("oldObject", Type::Dyn)
-        .with_authorizer();
-    let environment = match REQUEST.as_ref() {
-        Some(request) => environment.with_schema("request", request),
-        None => environment.with_variable("request", Type::Dyn),
-    };
-    let program = environment.compile(text).map_err(|errors| format!("compilation failed: {errors}"))?;
-    let given = program.output_type();
-    if !matches!(given, Type::Bool) {
-        return Err(format!("must evaluate to bool but got {given}"));
-    }
-    if program.mentions("authorizer") {
-        return Err("this version has no authorizer in match conditions".to_owned());
-    }
-    Ok(program)
-}
+/// The conditions of webhooks see no parameters.
+const SIGHT: Sight = Sight { params: false, authorizer: true };
+
+static NONE: LazyLock<Composition> = LazyLock::new(Composition::default);
 
 /// What is wrong with the expressions of a configuration that is right otherwise.
 pub(crate) fn complaints(configuration: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    let webhooks = Path::root("webhooks");
+    let (webhooks, environment) = (Path::root("webhooks"), SIGHT.environment());
     for (at, hook) in configuration["webhooks"].as_array().into_iter().flatten().enumerate() {
-        let hook_path = webhooks.index(at);
-        let listed = hook_path.child("matchConditions");
-        for (at, condition) in hook["matchConditions"].as_array().into_iter().flatten().enumerate() {
-            let text = condition["expression"].as_str().unwrap_or_default();
-            if let Err(words) = compile(text) {
-                let (item, shown) = (listed.index(at), Value::from(text).to_string());
-                let path = item.child("expression").to_string();
-                errors.push(FieldError::new(Cause::Invalid, path, Some(shown), &words));
-            }
-        }
+        let path = webhooks.index(at);
+        complain(&hook["matchConditions"], &environment, &path.child("matchConditions"), &mut errors);
     }
     errors
 }
 
-/// The conditions of a webhook; none of them is one that always holds.
+/// What is wrong with the expressions of conditions.
+pub(in crate::admission) fn complain(
+    conditions: &Value,
+    environment: &Environment,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    for (at, condition) in conditions.as_array().into_iter().flatten().enumerate() {
+        let text = condition["expression"].as_str().unwrap_or_default().trim();
+        if let Err(words) = expression::compile(environment, text, &[Type::Bool]) {
+            let (item, shown) = (path.index(at), Value::from(text).to_string());
+            let path = item.child("expression").to_string();
+            errors.push(FieldError::new(Cause::Invalid, path, Some(shown), &words));
+        }
+    }
+}
+
+/// The conditions of a webhook or a policy; none of them is one that always holds.
 #[derive(Default)]
-pub(super) struct Conditions(Vec<Condition>);
+pub(in crate::admission) struct Conditions(Vec<Condition>);
 
 struct Condition {
     text: String,
@@ -80,58 +55,74 @@ struct Condition {
 }
 
 impl Conditions {
-    pub(super) fn read(hook: &Value) -> Conditions {
-        let listed = hook["matchConditions"].as_array().into_iter().flatten();
-        let texts = listed.map(|condition| condition["expression"].as_str().unwrap_or_default());
-        Conditions(texts.map(|text| Condition { text: text.to_owned(), program: compile(text) }).collect())
+    /// Those of a webhook.
+    pub(super) fn of_webhook(hook: &Value) -> Conditions {
+        match hook["matchConditions"].as_array() {
+            Some(listed) if !listed.is_empty() => {
+                Conditions::read(&hook["matchConditions"], &SIGHT.environment())
+            }
+            _ => Conditions::default(),
+        }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// Those of a list.
+    pub(in crate::admission) fn read(listed: &Value, environment: &Environment) -> Conditions {
+        let listed = listed.as_array().into_iter().flatten();
+        let texts = listed.map(|condition| condition["expression"].as_str().unwrap_or_default());
+        let compiled = texts.map(|text| Condition {
+            text: text.to_owned(),
+            program: expression::compile(environment, text, &[Type::Bool]),
+        });
+        Conditions(compiled.collect())
+    }
+
+    pub(in crate::admission) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
+    /// Whether all of a webhook hold.
+    pub(super) fn hold(
+        &self,
+        object: &Value,
+        old: &Value,
+        request: &Value,
+        rights: &Rights<'_>,
+    ) -> Result<bool, String> {
+        let subject = Subject { object, old, request, namespace: &Value::Null, params: &Value::Null };
+        let bindings = expression::with_authorizer(subject.bindings(), rights, rights.request_resource());
+        self.hold_in(&Scope::new(&NONE, bindings, limits::MATCH_CONDITIONS))
+    }
+
     /// Whether all hold. One that says no decides, whatever failed beside it; else what failed is the error.
-    pub(super) fn hold(&self, object: &Value, old: &Value, request: &Value) -> Result<bool, String> {
-        let seen = match REQUEST.as_ref() {
-            Some(schema) => Cel::typed(request, schema).map_err(|error| error.to_string())?,
-            None => Cel::json(request),
-        };
-        let bindings = Bindings::new()
-            .with("object", Cel::json(object))
-            .with("oldObject", Cel::json(old))
-            .with("request", seen);
-        let (mut left, mut failed) = (limits::MATCH_CONDITIONS, Vec::new());
+    pub(in crate::admission) fn hold_in<'a>(&'a self, scope: &Scope<'a>) -> Result<bool, String> {
+        let (mut holds, mut failed) = (true, Vec::new());
         for condition in &self.0 {
             let program = match &condition.program {
                 Ok(program) => program,
                 Err(why) => {
-                    failed.push(why.clone());
+                    failed.push(format!("compilation error: {why}"));
                     continue;
                 }
             };
-            let outcome = program.evaluate(&bindings, limits::PER_CALL.min(left));
-            left = left.saturating_sub(outcome.cost);
-            match outcome.value {
-                Ok(Cel::Bool(true)) => {}
-                Ok(Cel::Bool(false)) => return Ok(false),
-                Ok(_) => failed.push(wrong(&condition.text, "must evaluate to bool")),
-                Err(error) => failed.push(wrong(&condition.text, &error.to_string())),
+            match scope.evaluate(program).map_err(|error| error.to_string())? {
+                Ok(Cel::Bool(value)) => holds &= value,
+                Ok(_) => failed.push(expression::failed(&condition.text, "must evaluate to bool")),
+                Err(error) => failed.push(expression::failed(&condition.text, &error.to_string())),
             }
         }
-        match failed.as_slice() {
-            [] => Ok(true),
-            [one] => Err(one.clone()),
-            all => Err(format!("[{}]", all.join(", "))),
+        match (holds, failed.as_slice()) {
+            (false, _) => Ok(false),
+            (true, []) => Ok(true),
+            (true, [one]) => Err(one.clone()),
+            (true, all) => Err(format!("[{}]", all.join(", "))),
         }
     }
 }
 
-fn wrong(expression: &str, why: &str) -> String {
-    format!("expression '{expression}' resulted in error: {why}")
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn hold(conditions: &[&str]) -> Result<bool, String> {
@@ -140,7 +131,11 @@ mod tests {
         let request = json!({"operation": "UPDATE", "userInfo": {"username": "me", "groups": ["a"]}, "dryRun": false,
             "kind": {"group": "", "version": "v1", "kind": "Pod"}, "options": {"fieldManager": "m"}});
         let object = json!({"metadata": {"labels": {"a": "1"}}, "spec": {"replicas": 3}});
-        Conditions::read(&json!({"matchConditions": listed})).hold(&object, &Value::Null, &request)
+        let conditions = Conditions::of_webhook(&json!({"matchConditions": listed}));
+        let (object, request) = (&object, &request);
+        let subject =
+            Subject { object, old: &Value::Null, request, namespace: &Value::Null, params: &Value::Null };
+        conditions.hold_in(&Scope::new(&NONE, subject.bindings(), limits::MATCH_CONDITIONS))
     }
 
     #[test]
@@ -180,6 +175,8 @@ mod tests {
         assert_eq!(of("1"), ["Invalid value: \"1\": must evaluate to bool but got int"]);
         assert!(of("nobody")[0].contains("undeclared reference to 'nobody'"), "{:?}", of("nobody"));
         assert!(of("request.nothing == ''")[0].contains("undefined field 'nothing'"));
-        assert!(of("authorizer.path('/x').check('get').allowed()")[0].contains("no authorizer"));
+        assert!(of("authorizer.path('/x').check('get').allowed()").is_empty());
+        assert!(of("params.x == 1")[0].contains("undeclared reference to 'params'"));
+        assert_eq!(of("null"), ["Invalid value: \"null\": must evaluate to bool but got null_type"]);
     }
 }

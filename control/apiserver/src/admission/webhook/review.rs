@@ -7,8 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use podwire_api::strict;
 use serde_json::{Map, Value, json};
 
-use super::super::{Operation, Request};
-use super::hook::{Hook, Matched};
+use super::super::Request;
+use super::super::matching::Matched;
+use super::hook::Hook;
 
 /// The question.
 pub(super) fn ask(
@@ -28,21 +29,14 @@ pub(super) fn ask(
 }
 
 /// The request that is asked about, without its objects.
-pub(super) fn request(request: &Request<'_>, matched: &Matched, object: &Value) -> Value {
+pub(in crate::admission) fn request(request: &Request<'_>, matched: &Matched, object: &Value) -> Value {
     let kind = request.kind;
     let own = request.part.and_then(|part| kind.subresource(part));
     let (group, version, name) = match own {
         Some(own) => (&own.group, &own.version, &own.kind),
         None => (&kind.group, &kind.version, &kind.kind),
     };
-    let operation = match request.operation {
-        Operation::Create => "CREATE",
-        Operation::Update => "UPDATE",
-        Operation::Delete => "DELETE",
-        Operation::Connect => "CONNECT",
-    };
-    let given = object["metadata"]["name"].as_str().unwrap_or_default();
-    let named = if request.name.is_empty() { given } else { request.name };
+    let named = request.named(object);
     let who = request.identity;
     let mut user = json!({"username": who.user, "groups": who.groups});
     if !who.uid.is_empty() {
@@ -56,7 +50,7 @@ pub(super) fn request(request: &Request<'_>, matched: &Matched, object: &Value) 
         "resource": {"group": matched.group, "version": matched.version, "resource": matched.resource},
         "requestKind": {"group": group, "version": version, "kind": name},
         "requestResource": {"group": kind.group, "version": kind.version, "resource": kind.resource},
-        "operation": operation,
+        "operation": request.operation.as_str(),
         "userInfo": user,
         "dryRun": request.dry_run,
         "options": request.options.to_value(request.operation),
@@ -68,7 +62,7 @@ pub(super) fn request(request: &Request<'_>, matched: &Matched, object: &Value) 
     if !named.is_empty() {
         asked["name"] = named.into();
     }
-    let namespace = if kind.is("", "Namespace") { named } else { request.namespace };
+    let namespace = request.placed(object);
     if !namespace.is_empty() {
         asked["namespace"] = namespace.into();
     }

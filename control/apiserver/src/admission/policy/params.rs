@@ -1,0 +1,64 @@
+//! The parameters that a binding names: objects of any kind, as they are stored now.
+
+use podwire_api::Kind;
+use serde_json::Value;
+
+use super::super::Request;
+use super::binding::{Binding, Chosen};
+use crate::cache::Scope;
+use crate::context;
+use crate::status::Result;
+
+/// The parameters to evaluate a policy with, each once; null stands for none. The inner error is one of configuration.
+pub(super) async fn collect(
+    request: &Request<'_>,
+    object: &Value,
+    kind: Option<&Kind>,
+    binding: &Binding,
+) -> Result<Result<Vec<Value>, String>> {
+    let (Some(kind), Some(wanted)) = (kind, &binding.params) else { return Ok(Ok(vec![Value::Null])) };
+    let namespace = match (kind.namespaced, wanted.namespace.as_str()) {
+        (true, "") => match request.placed(object) {
+            "" => {
+                let words =
+                    "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources";
+                return Ok(Err(words.to_owned()));
+            }
+            namespace => namespace,
+        },
+        (true, namespace) => namespace,
+        (false, "") => "",
+        (false, _) => {
+            let words = "paramRef.namespace must not be provided for a cluster-scoped `paramKind`";
+            return Ok(Err(words.to_owned()));
+        }
+    };
+    let context = request.context;
+    let found = match &wanted.chosen {
+        Chosen::Name(name) => {
+            let stored = context.store.get(&context::key(kind, namespace, name)).await?;
+            let read = stored.map(|stored| context::read(kind, &stored)).transpose()?;
+            read.map(|read| named(kind, read)).into_iter().collect()
+        }
+        Chosen::Labels(labels) => {
+            context.caches.wait_for(context.store.revision().await?).await?;
+            let prefix = match kind.namespaced {
+                true => context::key(kind, namespace, ""),
+                false => kind.storage_prefix.to_string(),
+            };
+            let snapshot = context.caches.of(kind).snapshot(&Scope { prefix, node: None, key: None });
+            let chosen = snapshot.entries.iter().filter(|entry| entry.matches(Some(labels), None));
+            chosen.map(|entry| named(kind, entry.decode(kind))).collect::<Vec<_>>()
+        }
+    };
+    if found.is_empty() && wanted.required {
+        return Ok(Err("no params found for policy binding with `Deny` parameterNotFoundAction".to_owned()));
+    }
+    Ok(Ok(found))
+}
+
+fn named(kind: &Kind, mut object: Value) -> Value {
+    object["apiVersion"] = kind.api_version().into();
+    object["kind"] = kind.kind.as_ref().into();
+    object
+}
