@@ -5,7 +5,12 @@
 //! of them, and whether the kept ones still hold.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+#[cfg(feature = "interop")]
+#[path = "../../../../tests/peers/ask.rs"]
+mod ask;
 mod cases;
+#[allow(dead_code, reason = "not every throw is used")]
+#[path = "../../../../tests/peers/dice.rs"]
 mod dice;
 mod ours;
 
@@ -55,34 +60,12 @@ fn every_question_of_topology_is_answered_and_some_pods_are_refused() {
 
 #[cfg(feature = "interop")]
 mod interop {
-    use std::io::Write;
-    use std::process::{Command, Stdio};
-
     use super::*;
-
-    /// Upstream's answers, by the program that `make peers` builds.
-    fn upstream(questions: &[Value]) -> Vec<Value> {
-        let folder = std::env::var_os("PODWIRE_PEERS").expect("PODWIRE_PEERS names the folder of the peers");
-        let program = std::path::Path::new(&folder).join("topology");
-        assert!(program.exists(), "{program:?} is missing: run `make peers`");
-        let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut input = child.stdin.take().unwrap();
-        let lines: String = questions.iter().map(|question| format!("{question}\n")).collect();
-        let writer = std::thread::Builder::new().name("questions".to_owned());
-        let writer = writer.spawn(move || input.write_all(lines.as_bytes())).unwrap();
-        let output = child.wait_with_output().unwrap();
-        assert!(output.status.success(), "the peer ended with {}", output.status);
-        writer.join().unwrap().unwrap();
-        let answers = String::from_utf8(output.stdout).unwrap();
-        let answers: Vec<Value> = answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(answers.len(), questions.len());
-        answers
-    }
 
     #[test]
     fn generated_questions_get_the_answers_of_upstreams_topology_manager() {
         let questions = cases::all();
-        let answers = upstream(&questions);
+        let answers = ask::ask("topology", &questions);
         assert_same(questions.iter().zip(&answers));
     }
 
@@ -91,7 +74,7 @@ mod interop {
         let questions = cases::fixed();
         let fresh: String = questions
             .iter()
-            .zip(upstream(&questions))
+            .zip(ask::ask("topology", &questions))
             .map(|pair| format!("{}\n", serde_json::json!(pair)))
             .collect();
         let place = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("topology-recorded.jsonl");
