@@ -4,6 +4,7 @@
 //! [`kinds`] for what is served of it.
 
 pub mod conditions;
+mod conversion;
 mod made;
 mod resource;
 mod rules;
@@ -12,6 +13,7 @@ mod structure;
 
 use serde_json::Value;
 
+pub use conversion::Conversion;
 pub(crate) use made::by_priority;
 pub use made::{Rules, Source, has_rules, kinds, stored_kind};
 pub(crate) use rules::{create, unrecognized_formats, update};
@@ -38,6 +40,13 @@ pub fn storage_version(definition: &Value) -> &str {
 pub(crate) fn storage_of(spec: &Value) -> &str {
     let storage = list(&spec["versions"]).iter().find(|version| version["storage"] == true);
     storage.map_or("", |version| text(&version["name"]))
+}
+
+/// The version of stored objects that do not say their own: those were stored while there was only the first.
+pub fn unmarked_version(definition: &Value) -> &str {
+    let first = list(&definition["status"]["storedVersions"]).first().map_or("", text);
+    let known = versions(definition).iter().any(|version| version["name"] == first);
+    if known { first } else { storage_version(definition) }
 }
 
 /// The prefix under which a definition's objects are stored.

@@ -26,6 +26,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::defaults::child;
+use crate::definition::Conversion;
 use crate::quota::Measure;
 use crate::table::{self, Column};
 use crate::validate::Errors;
@@ -268,6 +269,16 @@ pub trait Strategy: std::fmt::Debug + Send + Sync {
     /// Whether objects are stored in the shape of another kind.
     fn is_converted(&self) -> bool {
         false
+    }
+
+    /// The version that an object is stored in, of a kind whose stored objects say that.
+    fn stored_as<'a>(&'a self, object: &'a Value) -> Option<&'a str> {
+        None
+    }
+
+    /// The webhook that converts objects between the versions of the kind; then nobody else does.
+    fn conversion(&self) -> Option<&Conversion> {
+        None
     }
 
     /// Turns an object into its stored shape.

@@ -37,7 +37,7 @@ use crate::path::Path;
 use crate::{Kind, Part};
 pub(crate) use address::canonical as canonical_address;
 pub(crate) use error::{Seen, Shown, go_float};
-pub(crate) use meta::embedded as embedded_meta;
+pub(crate) use meta::{annotations, embedded as embedded_meta, labels};
 
 pub use error::{Cause, Errors, FieldError, summary};
 pub use meta::{generate_name, object_name};

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use entry::{ChangeKind, Entry, Told};
 pub(crate) use entry::{binary_frame, json_frame, partial_frame};
-pub(crate) use resource::{ResourceCache, Scope};
+pub(crate) use resource::{ResourceCache, Scope, wanted};
 
 use crate::status::{ApiError, Result};
 
@@ -287,7 +287,7 @@ mod tests {
             json!({"metadata": {"name": "a", "namespace": "default"}, "data": {"key": "x".repeat(10_000)}});
         let kv = KeyValue {
             key: "/registry/configmaps/default/a".into(),
-            value: crate::codec::encode(&object),
+            value: crate::codec::encode(&object, None),
             create_revision: 1,
             mod_revision: revision,
         };
@@ -325,7 +325,7 @@ mod tests {
     async fn write(store: &dyn Store, kind: &Kind, count: usize) {
         for number in 0..count {
             let object = json!({"metadata": {"name": format!("g{number}"), "namespace": "default"}});
-            let op = podwire_store::Op::Put { value: crate::codec::encode(&object), ttl: None };
+            let op = podwire_store::Op::Put { value: crate::codec::encode(&object, None), ttl: None };
             let key = format!("{}default/g{number:04}", kind.storage_prefix);
             store.txn(&key, podwire_store::Guard::Absent, op).await.unwrap();
         }

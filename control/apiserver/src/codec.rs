@@ -2,7 +2,7 @@
 //!
 //! A stored value is a four-byte header, `pw` + format + version, and the object as canonical JSON
 //! (sorted keys, no spaces) that has no `apiVersion`, `kind` or `metadata.resourceVersion` and begins
-//! with its metadata. A reader therefore puts the missing parts in front: no scan, no copy of the rest.
+//! with its metadata. Between the two, custom resources have the version that they are in. A reader therefore puts the missing parts in front: no scan, no copy of the rest.
 
 use bytes::{Bytes, BytesMut};
 use podwire_api::Kind;
@@ -11,6 +11,8 @@ use serde_json::{Map, Value};
 
 /// Magic, format (`J`: canonical JSON) and version of a stored value.
 const HEADER: &[u8; 4] = b"pwJ\x01";
+/// The same of a value that says the version that it is in: a byte with the length of its name, and the name.
+const MARKED: &[u8; 4] = b"pwJ\x02";
 /// What every stored JSON text begins with.
 const OPENING: &[u8] = b"{\"metadata\":{";
 /// The largest request etcd takes unless it is told otherwise.
@@ -37,10 +39,10 @@ pub enum CodecError {
     },
 }
 
-/// Encodes an object for the store.
-pub(crate) fn encode(object: &Value) -> Bytes {
-    let mut out = Vec::with_capacity(1024);
-    out.extend_from_slice(HEADER);
+/// Encodes an object for the store; `version` is the one that it is in, of a kind that has several.
+pub(crate) fn encode(object: &Value, version: Option<&str>) -> Bytes {
+    let mut out = begun(version);
+    out.reserve(1024);
     out.extend_from_slice(OPENING);
     let mut first = true;
     let none = Map::new();
@@ -57,6 +59,40 @@ pub(crate) fn encode(object: &Value) -> Bytes {
     out.push(b'}');
     // Kept for as long as the object lives: what the buffer has too much would be kept as well.
     out.shrink_to_fit();
+    out.into()
+}
+
+/// A value with its header.
+fn begun(version: Option<&str>) -> Vec<u8> {
+    let Some((version, length)) = version.and_then(|name| Some((name, u8::try_from(name.len()).ok()?)))
+    else {
+        return HEADER.to_vec();
+    };
+    let mut out = MARKED.to_vec();
+    out.push(length);
+    out.extend_from_slice(version.as_bytes());
+    out
+}
+
+/// The version that a stored value says it is in.
+pub(crate) fn version(kv: &KeyValue) -> Option<&str> {
+    let (length, rest) = kv.value.strip_prefix(MARKED.as_slice())?.split_first()?;
+    str::from_utf8(rest.get(..usize::from(*length))?).ok()
+}
+
+/// Where the JSON text of a stored value begins.
+fn text_start(kv: &KeyValue) -> Option<usize> {
+    if kv.value.starts_with(HEADER) {
+        return Some(HEADER.len());
+    }
+    Some(MARKED.len() + 1 + version(kv)?.len())
+}
+
+/// The stored value of which [`tail`] gave this.
+pub(crate) fn whole(version: Option<&str>, tail: &[u8]) -> Bytes {
+    let mut out = begun(version);
+    out.extend_from_slice(OPENING);
+    out.extend_from_slice(tail);
     out.into()
 }
 
@@ -88,18 +124,16 @@ fn write_member(out: &mut Vec<u8>, key: &str, value: &Value, first: &mut bool) {
 
 /// The part of a stored value that follows `{"metadata":{`.
 pub(crate) fn tail(kv: &KeyValue) -> Result<Bytes, CodecError> {
-    let start = HEADER.len() + OPENING.len();
-    let ours = kv.value.starts_with(HEADER) && kv.value[HEADER.len()..].starts_with(OPENING);
-    if !ours {
-        return Err(CodecError::UnknownFormat { key: kv.key.to_string() });
+    match text_start(kv).filter(|start| kv.value[*start..].starts_with(OPENING)) {
+        Some(start) => Ok(kv.value.slice(start + OPENING.len()..)),
+        None => Err(CodecError::UnknownFormat { key: kv.key.to_string() }),
     }
-    Ok(kv.value.slice(start..))
 }
 
 /// The JSON text of a stored value, still without its resource version.
 pub(crate) fn json_text(kv: &KeyValue) -> Result<&[u8], CodecError> {
-    match kv.value.strip_prefix(HEADER.as_slice()) {
-        Some(text) => Ok(text),
+    match text_start(kv) {
+        Some(start) => Ok(&kv.value[start..]),
         None => Err(CodecError::UnknownFormat { key: kv.key.to_string() }),
     }
 }
@@ -173,13 +207,17 @@ fn write_version(out: &mut BytesMut, revision: u64, tail: &[u8]) {
 pub(crate) fn decode(kind: &Kind, kv: &KeyValue) -> Result<Value, CodecError> {
     let mut object: Value = serde_json::from_slice(json_text(kv)?)
         .map_err(|source| CodecError::Json { key: kv.key.to_string(), source })?;
-    stamp(kind, &mut object, kv.mod_revision);
+    stamp(kind, &mut object, version(kv), kv.mod_revision);
     Ok(object)
 }
 
-/// Sets `apiVersion`, `kind` and the resource version.
-pub(crate) fn stamp(kind: &Kind, object: &mut Value, revision: u64) {
-    object["apiVersion"] = kind.api_version().into();
+/// Sets `apiVersion`, `kind` and the resource version. An object that says its version has that one.
+fn stamp(kind: &Kind, object: &mut Value, version: Option<&str>, revision: u64) {
+    let api_version = match version {
+        Some(version) => format!("{}/{version}", kind.group),
+        None => kind.api_version(),
+    };
+    object["apiVersion"] = api_version.into();
     object["kind"] = (*kind.kind).into();
     object["metadata"]["resourceVersion"] = revision.to_string().into();
 }
@@ -191,7 +229,7 @@ mod tests {
     use serde_json::json;
 
     fn stored(object: &Value, revision: u64) -> KeyValue {
-        KeyValue { key: "/k".into(), value: encode(object), create_revision: 1, mod_revision: revision }
+        KeyValue { key: "/k".into(), value: encode(object, None), create_revision: 1, mod_revision: revision }
     }
 
     #[test]
@@ -225,8 +263,31 @@ mod tests {
     }
 
     #[test]
+    fn a_value_says_the_version_that_it_is_in() {
+        let object = json!({"metadata": {"name": "x"}, "spec": {"a": 1}});
+        let (plain, marked) = (encode(&object, None), encode(&object, Some("v1beta1")));
+        let kv = |value: &Bytes| KeyValue { value: value.clone(), ..stored(&object, 1) };
+        assert_eq!((version(&kv(&plain)), version(&kv(&marked))), (None, Some("v1beta1")));
+        assert_eq!(tail(&kv(&plain)).unwrap(), tail(&kv(&marked)).unwrap());
+        for value in [plain, marked] {
+            let kv = kv(&value);
+            assert_eq!(whole(version(&kv), &tail(&kv).unwrap()), value);
+        }
+    }
+
+    #[test]
     fn foreign_bytes_are_refused() {
-        let kv = KeyValue { key: "/k".into(), value: "k8s\0".into(), create_revision: 1, mod_revision: 1 };
-        assert!(matches!(tail(&kv), Err(CodecError::UnknownFormat { .. })));
+        for value in [
+            &b"k8s\0"[..],
+            b"pwJ",
+            b"pwJ\x02",
+            b"pwJ\x02\x09v1{}",
+            b"pwJ\x02\x01\xff{\"metadata\":{}}",
+            b"pwJ\x03{}",
+        ] {
+            let value = Bytes::from_static(value);
+            let kv = KeyValue { key: "/k".into(), value, create_revision: 1, mod_revision: 1 };
+            assert!(matches!(tail(&kv), Err(CodecError::UnknownFormat { .. })));
+        }
     }
 }

@@ -129,6 +129,7 @@ impl Config {
             advertised: address.to_string(),
             services,
             definitions,
+            converters: crate::conversion::Converters::default(),
             webhooks: Webhooks::default(),
             policies: Policies::default(),
             quotas: Ledger::default(),

@@ -44,6 +44,8 @@ pub(crate) struct Context {
     pub(crate) webhooks: crate::admission::webhook::Webhooks,
     /// By what policies requests are admitted.
     pub(crate) policies: crate::admission::policy::Policies,
+    /// Who converts custom resources.
+    pub(crate) converters: crate::conversion::Converters,
     /// What is taken of quotas.
     pub(crate) quotas: crate::admission::resource_quota::Ledger,
     /// How much is served at once, and for how long.
@@ -90,6 +92,7 @@ impl Context {
         for kind in gone {
             if !kinds.registry.kinds().iter().any(|other| other.storage_prefix == kind.storage_prefix) {
                 self.caches.remove(&kind.storage_prefix);
+                self.converters.forget(kind);
             }
         }
     }
@@ -110,11 +113,11 @@ impl Context {
     /// A parsed object, or 404.
     pub(crate) async fn object(&self, kind: &Kind, namespace: &str, name: &str) -> Result<Value> {
         let kv = self.stored(kind, namespace, name).await?;
-        read(kind, &kv)
+        read(kind, &self.served(kind, kv).await?)
     }
 }
 
-/// Parses stored bytes into the version of `kind`.
+/// Parses stored bytes into the version of `kind`; those of a kind that a webhook converts have been there.
 pub(crate) fn read(kind: &Kind, kv: &KeyValue) -> Result<Value> {
     let mut object =
         codec::decode(kind, kv).map_err(|error| ApiError::internal(crate::error_chain(&error)))?;

@@ -105,6 +105,11 @@ impl ApiError {
         self
     }
 
+    /// 500 about an object that a watch cannot show.
+    pub(crate) fn unreadable(self) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", self.message)
+    }
+
     /// 400.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)

@@ -329,8 +329,8 @@ async fn definitions_that_are_wrong_are_refused_with_upstreams_words() {
         ),
         (
             "/spec/conversion".to_owned(),
-            json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://a"}}}),
-            "spec.conversion.strategy: Invalid value: \"Webhook\": ",
+            json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "http://a"}}}),
+            "spec.conversion.webhookClientConfig.url: Invalid value: \"http\": ",
         ),
     ] {
         let text = refuse(&at(&path, value)).await;

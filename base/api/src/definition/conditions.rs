@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::rules::is_bundle;
 use super::{list, text};
 
 /// The names that another definition of the same group holds.
@@ -38,7 +39,12 @@ pub fn settled(definition: &Value, others: &[Taken], now: &str) -> Option<Value>
     let (reason, message) = verdict.unwrap_or(("NoConflicts", "no conflicts found".to_owned()));
     set(&mut status, "NamesAccepted", accepted, reason, &message, now);
     if !is_true(definition, "Established") {
+        let bundle = text(&definition["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"]);
         match accepted {
+            true if !bundle.is_empty() && !is_bundle(bundle) => {
+                let words = "The conversion webhook CABundle is invalid";
+                set(&mut status, "Established", false, "InvalidCABundle", words, now);
+            }
             true => set(
                 &mut status,
                 "Established",

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::resource::{PrinterColumn, Resource};
-use super::{group, is_terminating, list, storage_prefix, text, versions};
+use super::{
+    Conversion, group, is_terminating, list, storage_prefix, storage_version, text, unmarked_version,
+    versions,
+};
 use crate::kinds::{StrategyRef, Text};
 use crate::schema::{Message, Schema};
 use crate::strategy::ScalePaths;
@@ -39,29 +42,35 @@ pub fn kinds(definition: &Value, source: &Arc<dyn Source>) -> Vec<Arc<Kind>> {
     let storage = versions(definition).iter().find(|version| version["storage"] == true);
     let same = storage
         .map(|storage| (&storage["schema"], Arc::new(Node::root(&storage["schema"]["openAPIV3Schema"]))));
-    let converted = is_converted(definition);
     let stored = same.as_ref().map(|(_, node)| node.clone());
     let node = |version: &Value| match &same {
         // Versions that have one schema share it.
         Some((schema, node)) if **schema == version["schema"] => node.clone(),
         _ => Arc::new(Node::root(&version["schema"]["openAPIV3Schema"])),
     };
+    let conversion = Conversion::of(definition, node).map(Arc::new);
+    let is_converted = conversion.is_none() && is_converted(definition);
+    let stored_as = Some(storage_version(definition).to_owned());
     served
         .iter()
         .map(|version| {
             let node = node(version);
-            let other = stored.clone().filter(|stored| !Arc::ptr_eq(stored, &node));
-            Arc::new(kind(definition, version, Shapes { node, storage: other }, source, converted))
+            let storage = stored.clone().filter(|stored| !Arc::ptr_eq(stored, &node));
+            let (stored_as, conversion) = (stored_as.clone(), conversion.clone());
+            let shapes = Shapes { node, storage, is_converted, stored_as, conversion };
+            Arc::new(kind(definition, version, shapes, source))
         })
         .collect()
 }
 
 /// The kind of a definition's stored objects as they lie there, whether or not they are served: with the selectable
-/// fields of all versions.
+/// fields of all versions. Each is in the version that it says it is in, and one that says nothing in this.
 pub fn stored_kind(definition: &Value, source: &Arc<dyn Source>) -> Option<Arc<Kind>> {
-    let version = versions(definition).iter().find(|version| version["storage"] == true)?;
+    let unmarked = unmarked_version(definition);
+    let version = versions(definition).iter().find(|version| version["name"] == unmarked)?;
     let node = Arc::new(Node::root(&Value::Null));
-    let mut stored = kind(definition, version, Shapes { node, storage: None }, source, false);
+    let shapes = Shapes { node, storage: None, is_converted: false, stored_as: None, conversion: None };
+    let mut stored = kind(definition, version, shapes, source);
     for field in versions(definition).iter().flat_map(selectable) {
         if !stored.selectable_fields.contains(&field) {
             stored.selectable_fields.push(field);
@@ -70,19 +79,16 @@ pub fn stored_kind(definition: &Value, source: &Arc<dyn Source>) -> Option<Arc<K
     Some(Arc::new(stored))
 }
 
-/// The schema of a version, and that of the version that objects are stored in when it is another.
+/// The schema of a version, that of the version that objects are stored in when it is another, and the way between.
 struct Shapes {
     node: Arc<Node>,
     storage: Option<Arc<Node>>,
+    is_converted: bool,
+    stored_as: Option<String>,
+    conversion: Option<Arc<Conversion>>,
 }
 
-fn kind(
-    definition: &Value,
-    version: &Value,
-    shapes: Shapes,
-    source: &Arc<dyn Source>,
-    is_converted: bool,
-) -> Kind {
+fn kind(definition: &Value, version: &Value, shapes: Shapes, source: &Arc<dyn Source>) -> Kind {
     let names = &definition["status"]["acceptedNames"];
     let texts =
         |key: &str| list(&names[key]).iter().map(|name| text(name).to_owned().into()).collect::<Vec<Text>>();
@@ -115,7 +121,9 @@ fn kind(
             rules: has_rules(&version["schema"]["openAPIV3Schema"])
                 .then(|| source.clone().rules(text(&version["name"])))
                 .flatten(),
-            is_converted,
+            is_converted: shapes.is_converted,
+            stored_as: shapes.stored_as,
+            conversion: shapes.conversion,
             terminating,
             deprecation: deprecation(definition, version),
             version: number.clone(),

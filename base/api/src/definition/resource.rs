@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::made::{Rules, Source};
-use super::{list, text, versions};
+use super::{Conversion, list, text, versions};
 use crate::json_path::JsonPath;
 use crate::path::Path;
 use crate::strategy::{Facts, Generation, Object, ScalePaths, Strategy};
@@ -29,6 +29,9 @@ pub(super) struct Resource {
     pub(super) columns: Vec<PrinterColumn>,
     pub(super) rules: Option<Arc<dyn Rules>>,
     pub(super) is_converted: bool,
+    /// The version that objects are stored in; none when they stay in the one that they are in.
+    pub(super) stored_as: Option<String>,
+    pub(super) conversion: Option<Arc<Conversion>>,
     pub(super) terminating: bool,
     pub(super) deprecation: Option<String>,
     pub(super) version: String,
@@ -85,7 +88,7 @@ fn whole(number: f64) -> Value {
     format!("{:.0}", number.trunc()).parse::<i64>().map_or(Value::Null, Value::from)
 }
 
-fn conform(node: &Node, object: &mut Value) {
+pub(super) fn conform(node: &Node, object: &mut Value) {
     let Value::Object(map) = object else { return };
     // Ignored: what cannot be metadata was refused when it was written.
     node.conform(map, &mut crate::strict::Shaping::default()).ok();
@@ -346,6 +349,15 @@ impl Strategy for Resource {
 
     fn is_converted(&self) -> bool {
         self.is_converted
+    }
+
+    fn stored_as<'a>(&'a self, object: &'a Value) -> Option<&'a str> {
+        let own = || text(&object["apiVersion"]).rsplit_once('/').map(|(_, version)| version);
+        self.stored_as.as_deref().or_else(own)
+    }
+
+    fn conversion(&self) -> Option<&Conversion> {
+        self.conversion.as_deref()
     }
 
     fn to_storage(&self, object: &mut Value) {

@@ -3,13 +3,15 @@
 //! What all versions agree on is complained about in the place where upstream's internal type keeps it: `spec.validation`
 //! for the schemas, `spec.subresources`, `spec.additionalPrinterColumns` and `spec.selectableFields`.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::{list, schema_rules, storage_version, text, versions};
 use crate::path::Path;
 use crate::structural::{Kind, Node, is_recognized_format};
 use crate::syntax;
-use crate::validate::{Errors, Seen, Shown};
+use crate::validate::{self, Errors, Seen, Shown};
 
 const APPROVED: &str = "api-approved.kubernetes.io";
 const COLUMN_TYPES: &[&str] = &["boolean", "date", "integer", "number", "string"];
@@ -47,8 +49,39 @@ pub(crate) fn update(new: &Value, old: &Value, errors: &mut Errors) {
         &new["spec"]["names"]["plural"],
         &old["spec"]["names"]["plural"],
     );
+    authorities(new, old, errors);
     stored_versions(new, errors);
     approval(new, Some(old), errors);
+}
+
+/// The authorities that a conversion webhook is known by: where there were right ones, they are right.
+fn authorities(new: &Value, old: &Value, errors: &mut Errors) {
+    let bundle = |definition: &Value| {
+        text(&definition["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"]).to_owned()
+    };
+    let (given, before) = (bundle(new), bundle(old));
+    if !super::conditions::is_true(old, "Established") || given.is_empty() || is_bundle(&given) {
+        return;
+    }
+    if before.is_empty() || is_bundle(&before) {
+        let path = Path::root("spec");
+        let path = path.child("conversion");
+        let path = path.child("webhookClientConfig");
+        let words = "unable to load root certificates: unable to parse bytes as PEM block";
+        errors.invalid(&path.child("caBundle"), given.as_str(), words);
+    }
+}
+
+/// Whether a bundle of authorities has at least one certificate.
+pub(super) fn is_bundle(given: &str) -> bool {
+    const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+    const END: &str = "-----END CERTIFICATE-----";
+    let Ok(pem) = STANDARD.decode(given) else { return false };
+    let pem = String::from_utf8_lossy(&pem);
+    pem.split(BEGIN).skip(1).any(|rest| {
+        let body: String = rest.split(END).next().unwrap_or_default().split_whitespace().collect();
+        rest.contains(END) && STANDARD.decode(body).is_ok_and(|der| der.first() == Some(&0x30))
+    })
 }
 
 fn named(definition: &Value, errors: &mut Errors) {
@@ -350,16 +383,22 @@ fn conversion(conversion: &Value, path: &Path<'_>, errors: &mut Errors) {
         return;
     }
     errors.one_of(&path.child("strategy"), &conversion["strategy"], &["None", "Webhook"]);
-    match conversion["strategy"] == "Webhook" {
-        true => {
-            let words = "conversion webhooks are not supported by this version";
-            errors.invalid(&path.child("strategy"), "Webhook", words);
+    let (client, reviews) = (path.child("webhookClientConfig"), path.child("conversionReviewVersions"));
+    let (given, wanted) =
+        (&conversion["webhook"]["clientConfig"], &conversion["webhook"]["conversionReviewVersions"]);
+    if conversion["strategy"] == "Webhook" {
+        match given.is_object() {
+            true => validate::webhook::client(given, &client, errors),
+            false => errors.required(&client, "required when strategy is set to Webhook"),
         }
-        false if conversion.get("webhook").is_some() => {
-            let words = "should not be set when strategy is not set to Webhook";
-            errors.forbidden(&path.child("webhookClientConfig"), words);
-        }
-        false => {}
+        return validate::webhook::review_versions(wanted, "", &reviews, errors);
+    }
+    let words = "should not be set when strategy is not set to Webhook";
+    if given.is_object() {
+        errors.forbidden(&client, words);
+    }
+    if !list(wanted).is_empty() {
+        errors.forbidden(&reviews, words);
     }
 }
 

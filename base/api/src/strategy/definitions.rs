@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Facts, Generation, Object, Strategy, copy, part};
-use crate::defaults::{child, set, text};
+use crate::defaults::{absent, child, set, text};
 use crate::definition;
 use crate::table::{Column, columns};
 use crate::validate::Errors;
@@ -34,7 +34,15 @@ impl Strategy for Definitions {
             set(names, "singular", kind.to_lowercase());
             set(names, "listKind", format!("{kind}List"));
         }
-        set(child(spec, "conversion"), "strategy", "None");
+        let conversion = child(spec, "conversion");
+        set(conversion, "strategy", "None");
+        if let Some(service) = conversion
+            .get_mut("webhook")
+            .and_then(|webhook| webhook.get_mut("clientConfig")?.get_mut("service"))
+            && let Value::Object(service) = service
+        {
+            absent(service, "port", 443);
+        }
         let storage = definition::storage_of(part(object, "spec")).to_owned();
         if let Some(Value::Object(status)) = object.get_mut("status")
             && !storage.is_empty()

@@ -96,14 +96,14 @@ fn changeable(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
     owners(&meta["ownerReferences"], &path.child("ownerReferences"), errors);
 }
 
-pub(super) fn labels(labels: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn labels(labels: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (key, value) in labels.as_object().into_iter().flatten() {
         errors.all_invalid(path, key, syntax::qualified_name(key));
         errors.all_invalid(path, text(value), syntax::label_value(text(value)));
     }
 }
 
-pub(super) fn annotations(annotations: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub(crate) fn annotations(annotations: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut size = 0;
     for (key, value) in annotations.as_object().into_iter().flatten() {
         size += key.len() + text(value).len();

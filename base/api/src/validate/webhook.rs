@@ -8,6 +8,7 @@ use crate::path::Path;
 use crate::syntax;
 
 const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
+const MISSING: &str = "must specify one of v1, v1beta1";
 const FORM: &str = "; desired format: https://host[/path]";
 
 /// The most match conditions that a webhook may have.
@@ -20,7 +21,8 @@ pub(crate) fn configuration(object: &Value, mutating: bool, errors: &mut Errors)
     for (at, hook) in list(&object["webhooks"]).iter().enumerate() {
         let path = webhooks.index(at);
         webhook(hook, mutating, &path, errors);
-        review_versions(&hook["admissionReviewVersions"], &path.child("admissionReviewVersions"), errors);
+        let reviews = path.child("admissionReviewVersions");
+        review_versions(&hook["admissionReviewVersions"], MISSING, &reviews, errors);
         let name = text(&hook["name"]);
         if !name.is_empty() && names.again(name) {
             errors.duplicate(&path.child("name"), name);
@@ -56,14 +58,17 @@ fn webhook(hook: &Value, mutating: bool, path: &Path<'_>, errors: &mut Errors) {
     if mutating {
         known(hook, "reinvocationPolicy", &["IfNeeded", "Never"], path, errors);
     }
-    let client = &hook["clientConfig"];
-    let here = path.child("clientConfig");
+    client(&hook["clientConfig"], &path.child("clientConfig"), errors);
+    conditions(list(&hook["matchConditions"]), &path.child("matchConditions"), errors);
+}
+
+/// Rules of where a webhook is.
+pub(crate) fn client(client: &Value, here: &Path<'_>, errors: &mut Errors) {
     match (client["url"].as_str(), client["service"].is_object()) {
         (Some(address), false) => url(address, &here.child("url"), errors),
         (None, true) => service(&client["service"], &here.child("service"), errors),
-        _ => errors.required(&here, "exactly one of url or service is required"),
+        _ => errors.required(here, "exactly one of url or service is required"),
     }
-    conditions(list(&hook["matchConditions"]), &path.child("matchConditions"), errors);
 }
 
 /// Rules of match conditions but for what their expressions say, which whoever evaluates them judges.
@@ -171,10 +176,11 @@ fn resources(given: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn review_versions(given: &Value, path: &Path<'_>, errors: &mut Errors) {
+/// Rules of the versions of reviews that a webhook understands; `missing` is what is said when there are none.
+pub(crate) fn review_versions(given: &Value, missing: &str, path: &Path<'_>, errors: &mut Errors) {
     let versions = list(given);
     if versions.is_empty() {
-        return errors.required(path, "must specify one of v1, v1beta1");
+        return errors.required(path, missing);
     }
     let mut seen = Seen::default();
     for (at, version) in versions.iter().map(text).enumerate() {

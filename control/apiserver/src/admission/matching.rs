@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Operation, Request};
 use crate::context;
 use crate::handler::scale;
-use crate::status::Result;
+use crate::status::{ApiError, Result};
 
 /// Operations on resources.
 pub(super) struct Rule {
@@ -66,27 +66,37 @@ impl Matched {
     }
 
     /// An object as it is seen; a copy only if that is another one than there is.
-    pub(super) fn shown<'v>(&self, request: &Request<'_>, object: &'v Value) -> Cow<'v, Value> {
+    pub(super) async fn shown<'v>(&self, request: &Request<'_>, object: &'v Value) -> Result<Cow<'v, Value>> {
         static NULL: Value = Value::Null;
         if object.is_null() {
-            return Cow::Borrowed(&NULL);
+            return Ok(Cow::Borrowed(&NULL));
         }
         if request.part == Some(Part::Scale) {
-            return Cow::Owned(scale::scale_as_it_is(request.kind, object));
+            return Ok(Cow::Owned(scale::scale_as_it_is(request.kind, object)));
         }
         let version = self.api_version();
         if self.other.is_none() && object["apiVersion"] == *version && object["kind"] == *self.kind {
-            return Cow::Borrowed(object);
+            return Ok(Cow::Borrowed(object));
         }
         let mut shown = object.clone();
         if let Some(other) = &self.other {
-            request.kind.strategy.to_storage(&mut shown);
-            other.strategy.to_served(&mut shown);
+            shown = in_version(request, request.kind, other, shown).await?;
         }
         shown["apiVersion"] = version.into();
         shown["kind"] = self.kind.as_str().into();
-        Cow::Owned(shown)
+        Ok(Cow::Owned(shown))
     }
+}
+
+/// An object of one version of a kind as one of another.
+pub(super) async fn in_version(
+    request: &Request<'_>,
+    from: &Kind,
+    to: &Kind,
+    object: Value,
+) -> Result<Value> {
+    let converted = request.context.in_version(from, to, object).await;
+    converted.map_err(|error| ApiError::internal(error.message))
 }
 
 /// The texts of a list.

@@ -216,8 +216,8 @@ impl Verdict<'_> {
             }
         };
         let (request, object) = (self.request, self.object);
-        let new = matched.shown(request, object);
-        let old = matched.shown(request, request.old.unwrap_or(&Value::Null));
+        let new = matched.shown(request, object).await?;
+        let old = matched.shown(request, request.old.unwrap_or(&Value::Null)).await?;
         let asked = review::request(request, &matched, &new);
         let conditions_asked = conditions_asked(&matched, &asked);
         let mut namespace = None;
@@ -227,7 +227,7 @@ impl Verdict<'_> {
             {
                 continue;
             }
-            let params = match params::collect(request, object, kind.as_deref(), binding).await? {
+            let params = match params::collect(request, object, kind.as_ref(), binding).await? {
                 Ok(params) => params,
                 Err(why) => {
                     self.fail(policy, Some(binding), &why);

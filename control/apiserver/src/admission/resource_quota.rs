@@ -243,7 +243,7 @@ impl Stored {
             time: Timestamp::now(),
         };
         apply::track_update(builtin::resource_quotas(), Some(&self.object), &mut new, &writer);
-        let op = Op::Put { value: codec::encode(&new), ttl: None };
+        let op = Op::Put { value: codec::encode(&new, None), ttl: None };
         let guard = Guard::ModRevision(self.kv.mod_revision);
         Ok(matches!(context.store.txn(&self.kv.key, guard, op).await?, Outcome::Committed { .. }))
     }

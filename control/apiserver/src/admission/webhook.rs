@@ -4,7 +4,6 @@
 //! want to and something changed after them; validating ones all at once. Audit annotations of an answer have no place
 //! to go, as there is no audit log. <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/>
 
-mod call;
 pub(super) mod conditions;
 mod hook;
 pub(super) mod review;
@@ -116,7 +115,7 @@ pub(super) fn mutate<'a>(
             let Some(matched) = matches(request, hook, object).await? else { continue };
             let changed = match ask(request, hook, &matched, object, true).await {
                 Ok(None) => false,
-                Ok(Some(changes)) => apply(request, hook, &matched, object, &changes)?,
+                Ok(Some(changes)) => apply(request, hook, &matched, object, &changes).await?,
                 Err(refusal) => refusal.open_or_fail(hook).map(|()| false)?,
             };
             if changed {
@@ -189,8 +188,8 @@ async fn matches(request: &Request<'_>, hook: &Hook, object: &Value) -> Result<O
     if hook.conditions.is_empty() {
         return Ok(Some(matched));
     }
-    let old = matched.shown(request, request.old.unwrap_or(&Value::Null));
-    let new = matched.shown(request, object);
+    let old = matched.shown(request, request.old.unwrap_or(&Value::Null)).await?;
+    let new = matched.shown(request, object).await?;
     let asked = review::request(request, &matched, &new);
     match hook.conditions.hold(&new, &old, &asked, &Rights::of(request, object)) {
         Ok(true) => Ok(Some(matched)),
@@ -218,14 +217,13 @@ fn ask<'a>(
             return Err(Refusal::Said(ApiError::bad_request(words)));
         }
         let uid = crate::handler::create::new_uid();
-        let old = matched.shown(request, request.old.unwrap_or(&Value::Null));
-        let body = review::ask(request, hook, matched, &uid, &matched.shown(request, object), &old);
-        let called = call::call(request.context, hook, &body);
-        let answered = tokio::time::timeout(hook.timeout, called).await;
+        let old = request.old.unwrap_or(&Value::Null);
+        let old = matched.shown(request, old).await.map_err(Refusal::Said)?;
+        let new = matched.shown(request, object).await.map_err(Refusal::Said)?;
+        let body = review::ask(request, hook, matched, &uid, &new, &old);
         let failed = |why: String| Refusal::Unasked(format!("failed to call webhook: {why}"));
-        let answered = answered
-            .unwrap_or_else(|_| Err(format!("Post \"{}\": context deadline exceeded", hook.shown_url())));
-        let answer = Answer::read(&answered.map_err(failed)?, &uid, hook.review_version, mutating)
+        let answered = hook.client.post(request.context, &body).await.map_err(failed)?;
+        let answer = Answer::read(&answered, &uid, hook.review_version, mutating)
             .map_err(|why| Refusal::Unasked(format!("received invalid webhook response: {why}")))?;
         if let Some(told) = request.told {
             told.lock().unwrap_or_else(PoisonError::into_inner).extend(answer.warnings);
@@ -238,7 +236,7 @@ fn ask<'a>(
 }
 
 /// Applies a webhook's patch; whether anything changed.
-fn apply(
+async fn apply(
     request: &Request<'_>,
     hook: &Hook,
     matched: &Matched,
@@ -251,7 +249,7 @@ fn apply(
             hook.name
         )));
     }
-    let before = matched.shown(request, object).into_owned();
+    let before = matched.shown(request, object).await?.into_owned();
     let mut new = before.clone();
     patch::json(&mut new, changes).map_err(ApiError::internal)?;
     if new == before {
@@ -273,9 +271,7 @@ fn apply(
         None => drop(new["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"))),
     }
     if let Some(other) = &matched.other {
-        other.strategy.to_storage(&mut new);
-        request.kind.strategy.to_served(&mut new);
-        new["apiVersion"] = request.kind.api_version().into();
+        new = matching::in_version(request, other, request.kind, new).await?;
         new["kind"] = request.kind.kind.as_ref().into();
     }
     if request.part.is_none_or(Part::is_of_object) {

@@ -1,6 +1,6 @@
 //! One object in the cache and one change of it: bytes, what selectors look at, shared encodings.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use podwire_api::selector::{FieldSelector, LabelSelector};
@@ -22,8 +22,11 @@ pub(crate) struct Entry {
     /// Stored JSON after its opening; see [`codec`].
     pub(crate) tail: Bytes,
     kind: Arc<Kind>,
-    /// The values of the selectable fields in their order, the UID, then keys and values of the labels.
+    /// The values of the selectable fields in their order, the UID, of kinds that were defined at run time the version
+    /// that the bytes are in, then keys and values of the labels.
     words: Words,
+    /// The object in other versions that a webhook has made of it.
+    served: Mutex<Option<Box<Vec<Arc<Entry>>>>>,
     /// The object in protobuf, once somebody has read it that way.
     binary: OnceLock<Bytes>,
 }
@@ -39,16 +42,58 @@ impl Entry {
         let labels = partial.pointer("/metadata/labels").and_then(Value::as_object).unwrap_or(&none);
         let labels = labels.iter().filter_map(|(key, value)| Some([key.as_str(), value.as_str()?]));
         let uid = partial.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-        let words = fields.iter().map(|(_, value)| value.as_ref()).chain([uid]).chain(labels.flatten());
-        let words = Words::new(words);
+        let version = kind.schema.is_structural().then(|| codec::version(kv).unwrap_or_default());
+        let words = fields.iter().map(|(_, value)| value.as_ref()).chain([uid]).chain(version);
+        let words = Words::new(words.chain(labels.flatten()));
         Some(Arc::new(Self {
             key: kv.key.clone(),
             revision: kv.mod_revision,
             tail,
             kind: kind.clone(),
             words,
+            served: Mutex::default(),
             binary: OnceLock::new(),
         }))
+    }
+
+    /// The same, for what was made of another: bytes that are those of the other are shared.
+    pub(crate) fn read_like(
+        other: &Entry,
+        kind: &Arc<Kind>,
+        wanted: &Wanted,
+        kv: &KeyValue,
+    ) -> Option<Arc<Self>> {
+        let mut entry = Self::read(kind, wanted, kv)?;
+        if let Some(own) = Arc::get_mut(&mut entry).filter(|own| own.tail == other.tail) {
+            own.tail = other.tail.clone();
+        }
+        Some(entry)
+    }
+
+    /// The version that the bytes are in, of an object that says it.
+    fn version(&self) -> Option<&str> {
+        let at = podwire_api::fields::names(&self.kind).count() + 1;
+        self.words.get(at).filter(|version| self.kind.schema.is_structural() && !version.is_empty())
+    }
+
+    /// The object as it is stored.
+    pub(crate) fn to_stored(&self) -> KeyValue {
+        let value = codec::whole(self.version(), &self.tail);
+        KeyValue { key: self.key.clone(), value, create_revision: 0, mod_revision: self.revision }
+    }
+
+    /// The object in the version of `kind`, if a webhook has made it for this very kind.
+    pub(crate) fn served(&self, kind: &Arc<Kind>) -> Option<Arc<Entry>> {
+        let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        served.as_ref()?.iter().find(|entry| Arc::ptr_eq(&entry.kind, kind)).cloned()
+    }
+
+    /// Keeps what a webhook has made of it, in place of what was made for another kind of that version.
+    pub(crate) fn keep_served(&self, made: Arc<Entry>) {
+        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        let served = served.get_or_insert_default();
+        served.retain(|entry| entry.kind.version != made.kind.version);
+        served.push(made);
     }
 
     /// The value of a selectable field.
@@ -64,7 +109,8 @@ impl Entry {
 
     /// The labels, sorted by key.
     pub(crate) fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
-        let mut words = self.words.from(podwire_api::fields::names(&self.kind).count() + 1);
+        let before = 1 + usize::from(self.kind.schema.is_structural());
+        let mut words = self.words.from(podwire_api::fields::names(&self.kind).count() + before);
         std::iter::from_fn(move || Some((words.next()?, words.next()?)))
     }
 
@@ -151,6 +197,11 @@ impl Change {
     /// A change heard of now.
     pub(crate) fn new(kind: ChangeKind, entry: Arc<Entry>, previous: Option<Arc<Entry>>) -> Self {
         Self { kind, entry, previous, heard: tokio::time::Instant::now() }
+    }
+
+    /// The same change of an object that looks otherwise.
+    pub(crate) fn with(&self, entry: Arc<Entry>, previous: Option<Arc<Entry>>) -> Self {
+        Self { kind: self.kind, entry, previous, heard: self.heard }
     }
 
     /// How a watcher with these selectors sees the change: entering is an addition, leaving a deletion.

@@ -119,13 +119,18 @@ pub(crate) struct Snapshot {
     pub(crate) newest: u64,
 }
 
+/// What of an object the cache wants to know.
+pub(crate) fn wanted(kind: &Kind) -> Wanted {
+    let base = ["metadata.labels", "metadata.name", "metadata.namespace"];
+    let traced = traced::is_traced(kind).then_some("metadata.uid");
+    let selected = kind.strategy.field_sources(kind);
+    Wanted::new(base.into_iter().chain(traced).chain(selected))
+}
+
 impl ResourceCache {
     /// An empty cache that knows nothing from before `revision`.
     pub(crate) fn new(kind: &Arc<Kind>, revision: u64) -> Self {
-        let base = ["metadata.labels", "metadata.name", "metadata.namespace"];
-        let traced = traced::is_traced(kind).then_some("metadata.uid");
-        let selected = kind.strategy.field_sources(kind);
-        let wanted = Wanted::new(base.into_iter().chain(traced).chain(selected));
+        let wanted = wanted(kind);
         let state = RwLock::new(State { floor: revision, ..State::default() });
         let (end, closed, news) = (AtomicU64::new(0), AtomicBool::new(false), watch::Sender::new(0));
         Self { kind: kind.clone(), loaded: revision, wanted, state, end, closed, news }
@@ -377,7 +382,7 @@ mod tests {
         });
         let kv = KeyValue {
             key: "/registry/pods/default/a".into(),
-            value: codec::encode(&object),
+            value: codec::encode(&object, None),
             create_revision: 1,
             mod_revision: revision,
         };

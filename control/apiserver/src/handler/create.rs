@@ -46,7 +46,7 @@ pub(crate) async fn create(call: &mut Call) -> Result<Response> {
         call.warnings.append(&mut warnings);
     }
     match inserted? {
-        Inserted::Stored(kv) => render::stored(call, StatusCode::CREATED, rep, &kv),
+        Inserted::Stored(kv) => render::stored(call, StatusCode::CREATED, rep, kv).await,
         Inserted::Dry(object) => Ok(render::object(call, StatusCode::CREATED, rep, object)),
     }
 }
@@ -165,7 +165,7 @@ impl Insert<'_> {
             let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
             let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             let key = context::key(kind, namespace, &name);
-            let value = encode(kind, &object);
+            let value = self.context.bytes_to_store(kind, &object).await?;
             let conflict = if self.options.dry_run {
                 match self.context.store.get(&key).await? {
                     None => return Ok(Inserted::Dry(object)),
@@ -237,14 +237,15 @@ fn taken(kind: &Kind, name: &str, found: Option<&KeyValue>) -> ApiError {
     ApiError::already_exists(kind, name, deleting)
 }
 
-/// The bytes to store, in the shape they are stored in.
+/// The bytes to store, in the shape they are stored in, of a kind that no webhook converts.
 pub(crate) fn encode(kind: &Kind, object: &Value) -> Bytes {
+    let version = kind.strategy.stored_as(object);
     if !kind.strategy.is_converted() {
-        return codec::encode(object);
+        return codec::encode(object, version);
     }
     let mut stored = object.clone();
     kind.strategy.to_storage(&mut stored);
-    codec::encode(&stored)
+    codec::encode(&stored, version)
 }
 
 /// Gives an object without a name one that begins with its `generateName`; returns that beginning.

@@ -8,7 +8,7 @@ use podwire_api::Kind;
 use podwire_store::{Guard, KeyValue, Op, Outcome};
 use serde_json::{Value, json};
 
-use super::create::{encode, timestamp};
+use super::create::timestamp;
 use super::options::DeleteOptions;
 use super::update::{self, Changed, bump_generation};
 use super::{Call, list, render};
@@ -38,7 +38,7 @@ pub(crate) async fn delete(call: &mut Call) -> Result<Response> {
     };
     let removed = deletion.run(&options).await?;
     let object = match removed {
-        Removed::Later(kv) => return render::stored(call, StatusCode::OK, rep, &kv),
+        Removed::Later(kv) => return render::stored(call, StatusCode::OK, rep, kv).await,
         Removed::Gone(object) => object,
     };
     if call.kind.strategy.facts().deletion_shows_object {
@@ -95,7 +95,7 @@ async fn remove_entry(
     let namespace = entry.field("metadata.namespace").unwrap_or_default();
     let deletion = Deletion { context: &context, identity: &identity, kind: &kind, namespace, name };
     match deletion.run(&options).await {
-        Ok(Removed::Later(kv)) => Ok(Some(context::read(&kind, &kv)?)),
+        Ok(Removed::Later(kv)) => Ok(Some(context::read(&kind, &context.served(&kind, kv).await?)?)),
         Ok(Removed::Gone(object)) => Ok(Some(object)),
         Err(error) if error.code == StatusCode::NOT_FOUND => Ok(None),
         Err(error) => Err(error),
@@ -134,7 +134,8 @@ impl Deletion<'_> {
     pub(crate) async fn run(&self, options: &DeleteOptions) -> Result<Removed> {
         let mut stored = self.context.stored(self.kind, self.namespace, self.name).await?;
         for _ in 0..ATTEMPTS {
-            let object = context::read(self.kind, &stored)?;
+            let served = self.context.served(self.kind, stored.clone()).await?;
+            let object = context::read(self.kind, &served)?;
             self.check(options, &object)?;
             self.admit(&object, options).await?;
             let outcome = match plan(self.kind, object, options, jiff::Timestamp::now()) {
@@ -142,7 +143,8 @@ impl Deletion<'_> {
                 Step::Mark(object) if options.dry_run => return Ok(Removed::Gone(object)),
                 Step::Remove(object) if options.dry_run => return Ok(Removed::Gone(object)),
                 Step::Mark(object) => {
-                    match update::put(self.context, self.kind, &stored, encode(self.kind, &object)).await? {
+                    let value = self.context.bytes_to_store(self.kind, &object).await?;
+                    match update::put(self.context, self.kind, &stored, value).await? {
                         Ok(Changed::Stored(kv)) => return Ok(Removed::Later(kv)),
                         Ok(Changed::Object(object)) => return Ok(Removed::Gone(object)),
                         Err(current) => current,

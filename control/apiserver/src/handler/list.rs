@@ -31,7 +31,7 @@ were created, modified, or deleted between the time the first chunk was returned
 pub(crate) async fn get(call: &mut Call) -> Result<Response> {
     let rep = call.representation()?;
     let kv = call.context.stored(&call.kind, call.namespace(), call.name()).await?;
-    render::stored(call, StatusCode::OK, rep, &kv)
+    render::stored(call, StatusCode::OK, rep, kv).await
 }
 
 /// Which objects of a collection a request is about.
@@ -105,7 +105,9 @@ fn scope(call: &Call, fields: Option<&FieldSelector>) -> Scope {
     let single = !namespace.is_empty() || !call.kind.namespaced;
     let key =
         equal("metadata.name").filter(|_| single).map(|name| context::key(&call.kind, &namespace, &name));
-    Scope { prefix, node: equal("spec.nodeName").filter(|node| !node.is_empty()), key }
+    // What is converted may have its node elsewhere.
+    let by_node = call.kind.strategy.conversion().is_none();
+    Scope { prefix, node: equal("spec.nodeName").filter(|node| by_node && !node.is_empty()), key }
 }
 
 /// The result of a list, before it is rendered.
@@ -174,6 +176,8 @@ async fn newest(
         entries.retain(|entry| *entry.key >= *from);
     }
     if !selection.is_everything() {
+        // Labels and fields are those of the version that is asked for.
+        entries = call.context.served_entries(&call.kind, entries).await?;
         entries.retain(|entry| selection.takes(entry));
     }
     let (mut token, mut remaining) = (None, None);
@@ -183,6 +187,9 @@ async fn newest(
         token = Some(encode_token(revision, &selection.scope.prefix, last));
         remaining = selection.is_everything().then_some((entries.len() - limit) as u64);
         entries.truncate(limit);
+    }
+    if selection.is_everything() {
+        entries = call.context.served_entries(&call.kind, entries).await?;
     }
     Ok(Listed { entries, revision, token, remaining })
 }
@@ -202,13 +209,16 @@ async fn at_revision(
     loop {
         let listing = call.context.store.list(prefix, after.as_deref(), page.limit, Some(revision)).await?;
         let last = listing.items.last().map(|kv| kv.key.to_string());
-        for (at, kv) in listing.items.iter().enumerate() {
-            let Some(entry) = cache.read_entry(kv).filter(|entry| selection.takes(entry)) else { continue };
+        let read = listing.items.iter().enumerate();
+        let (places, read): (Vec<usize>, Vec<Arc<Entry>>) =
+            read.filter_map(|(at, kv)| Some((at, cache.read_entry(kv)?))).unzip();
+        let read = call.context.served_entries(&call.kind, read).await?;
+        for (at, entry) in places.into_iter().zip(read).filter(|(_, entry)| selection.takes(entry)) {
             entries.push(entry);
             if page.limit == Some(entries.len()) {
                 let behind = listing.remaining + (listing.items.len() - at - 1) as u64;
                 let signed = i64::try_from(revision).unwrap_or(i64::MAX);
-                let token = (behind > 0).then(|| encode_token(signed, prefix, &kv.key));
+                let token = (behind > 0).then(|| encode_token(signed, prefix, &listing.items[at].key));
                 let remaining = (behind > 0 && selection.is_everything()).then_some(behind);
                 return Ok(Listed { entries, revision, token, remaining });
             }

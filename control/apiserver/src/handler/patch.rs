@@ -67,7 +67,7 @@ pub(crate) async fn patch(call: &mut Call) -> Result<Response> {
         })
         .await?;
     call.warnings.append(&mut warnings);
-    update::respond(call, rep, changed)
+    update::respond(call, rep, changed).await
 }
 
 fn check_force(call: &Call, format: Format, options: &WriteOptions) -> Result<()> {
@@ -251,7 +251,7 @@ async fn merge_applied(
         change.untracked = true;
         match change.run(|live| merge(Some(live))).await {
             Err(error) if error.code == StatusCode::NOT_FOUND && extent == Extent::Main => {}
-            other => return update::respond(call, rep, other?),
+            other => return update::respond(call, rep, other?).await,
         }
         if body["metadata"]["uid"].as_str().is_some_and(|uid| !uid.is_empty()) {
             return Err(ApiError::conflict(
@@ -271,7 +271,7 @@ async fn merge_applied(
         let mut fresh = merge(None)?;
         create::check_namespace(kind, call.namespace(), &mut fresh)?;
         match insert.run(fresh).await {
-            Ok(Inserted::Stored(kv)) => return render::stored(call, StatusCode::CREATED, rep, &kv),
+            Ok(Inserted::Stored(kv)) => return render::stored(call, StatusCode::CREATED, rep, kv).await,
             Ok(Inserted::Dry(object)) => return Ok(render::object(call, StatusCode::CREATED, rep, object)),
             // Somebody created it in between: merge with that.
             Err(error) if error.reason == "AlreadyExists" => {}

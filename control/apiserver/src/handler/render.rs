@@ -16,10 +16,16 @@ use crate::status::{ApiError, Result};
 use crate::traced;
 
 /// Renders stored bytes; plain JSON is a copy with the version put in, nothing is parsed.
-pub(crate) fn stored(call: &Call, code: StatusCode, rep: Representation, kv: &KeyValue) -> Result<Response> {
-    let mut response = bytes_of(call, code, rep, kv)?;
+pub(crate) async fn stored(
+    call: &Call,
+    code: StatusCode,
+    rep: Representation,
+    kv: KeyValue,
+) -> Result<Response> {
+    let kv = call.context.served(&call.kind, kv).await?;
+    let mut response = bytes_of(call, code, rep, &kv)?;
     if traced::is_traced(&call.kind) {
-        response.extensions_mut().insert(traced::Shown(kv.clone()));
+        response.extensions_mut().insert(traced::Shown(kv));
     }
     Ok(response)
 }

@@ -32,7 +32,7 @@ pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
     let change = Change::of(call, &options, Extent::Part(Part::Scale), true);
     let changed = change.run(|old| scaled(&change, old, verb, &media, &body)).await?;
     let object = match changed {
-        Changed::Stored(kv) => context::read(&call.kind, &kv)?,
+        Changed::Stored(kv) => context::read(&call.kind, &call.context.served(&call.kind, kv).await?)?,
         Changed::Object(object) => object,
     };
     Ok(body::json(StatusCode::OK, &scale_of(&call.kind, &object, false)?))

@@ -9,7 +9,7 @@ use podwire_api::{Kind, Part, defaults, strategy};
 use podwire_store::{Guard, KeyValue, Op, Outcome};
 use serde_json::Value;
 
-use super::create::{self, Insert, Inserted, encode};
+use super::create::{self, Insert, Inserted};
 use super::options::WriteOptions;
 use super::{Call, decode, render};
 use crate::admission::resource_quota::{self, Charge, End};
@@ -57,10 +57,10 @@ pub(crate) async fn update(call: &mut Call) -> Result<Response> {
         let creates = kind.strategy.facts().creates_on_update && call.part.is_none();
         match changed {
             Err(error) if error.code == StatusCode::NOT_FOUND && creates => {}
-            other => return respond(call, rep, other?),
+            other => return respond(call, rep, other?).await,
         }
         match create_missing(call, &options, object.clone()).await {
-            Ok(Inserted::Stored(kv)) => return render::stored(call, StatusCode::CREATED, rep, &kv),
+            Ok(Inserted::Stored(kv)) => return render::stored(call, StatusCode::CREATED, rep, kv).await,
             Ok(Inserted::Dry(object)) => return Ok(render::object(call, StatusCode::CREATED, rep, object)),
             // Somebody created it in between: replace that.
             Err(error) if error.reason == "AlreadyExists" => {}
@@ -106,13 +106,13 @@ pub(crate) fn may_create(call: &Call) -> Result<()> {
 }
 
 /// Renders the outcome of a change.
-pub(crate) fn respond(
+pub(crate) async fn respond(
     call: &Call,
     rep: crate::negotiate::Representation,
     changed: Changed,
 ) -> Result<Response> {
     match changed {
-        Changed::Stored(kv) => render::stored(call, StatusCode::OK, rep, &kv),
+        Changed::Stored(kv) => render::stored(call, StatusCode::OK, rep, kv).await,
         Changed::Object(object) => Ok(render::object(call, StatusCode::OK, rep, object)),
     }
 }
@@ -215,7 +215,7 @@ impl<'a> Change<'a> {
     pub(crate) async fn run(&self, mut make: impl FnMut(&Value) -> Result<Value>) -> Result<Changed> {
         let mut stored = self.context.stored(self.kind, self.namespace, self.name).await?;
         for _ in 0..ATTEMPTS {
-            let old = context::read(self.kind, &stored)?;
+            let old = context::read(self.kind, &self.context.served(self.kind, stored.clone()).await?)?;
             let new = make(&old)?;
             let given = version_of(&new);
             if !given.is_empty() && given != version_of(&old) {
@@ -340,7 +340,7 @@ impl<'a> Change<'a> {
                 Outcome::Conflict { current } => Err(current),
             });
         }
-        let value = encode(self.kind, &new);
+        let value = self.context.bytes_to_store(self.kind, &new).await?;
         if value == stored.value {
             return Ok(Ok(Changed::Stored(stored.clone())));
         }

@@ -136,8 +136,14 @@ impl Watcher {
             let snapshot = self.cache.snapshot(&self.selection.scope);
             self.cursor = snapshot.cursor;
             self.after = applied.max(snapshot.newest);
-            self.initial = snapshot.entries.into_iter().filter(|entry| self.selection.takes(entry)).collect();
-            self.initial_end = initial_events.map(|_| self.after);
+            match self.context.served_entries(&self.call_kind, snapshot.entries).await {
+                Ok(entries) => {
+                    let chosen = entries.into_iter().filter(|entry| self.selection.takes(entry));
+                    self.initial = chosen.collect();
+                    self.initial_end = initial_events.map(|_| self.after);
+                }
+                Err(error) => self.failure = Some(error.unreadable()),
+            }
             return Ok(());
         }
         let version = match version {
@@ -179,7 +185,15 @@ impl Watcher {
             // A watcher that the ring has left behind is cut off; it comes back from its last version.
             let changes = self.cache.changes(self.cursor, BATCH).ok()?;
             if !changes.is_empty() {
-                self.cursor += changes.len() as u64;
+                let count = changes.len() as u64;
+                let changes = match self.served(changes).await? {
+                    Ok(changes) => changes,
+                    Err(error) => {
+                        self.finished = true;
+                        return Some(self.error_event(&error.unreadable()));
+                    }
+                };
+                self.cursor += count;
                 let piece = self.encode_changes(&changes);
                 if !piece.is_empty() {
                     return Some(piece);
@@ -211,6 +225,19 @@ impl Watcher {
                     self.bookmark(self.context.caches.applied().min(self.after.max(applied)), false),
                 );
             }
+        }
+    }
+
+    /// Changes in the version that is watched, of a kind that a webhook converts; `None` when the server ends.
+    async fn served(&mut self, mut changes: Vec<Arc<Told>>) -> Option<Result<Vec<Arc<Told>>>> {
+        if self.call_kind.strategy.conversion().is_none() {
+            return Some(Ok(changes));
+        }
+        changes.retain(|change| change.entry.revision > self.after && self.in_scope(&change.entry));
+        tokio::select! {
+            biased;
+            () = self.shutdown.as_mut() => None,
+            served = self.context.served_changes(&self.call_kind, changes) => Some(served),
         }
     }
 

@@ -1,5 +1,7 @@
 //! The parameters that a binding names: objects of any kind, as they are stored now.
 
+use std::sync::Arc;
+
 use podwire_api::Kind;
 use serde_json::Value;
 
@@ -13,7 +15,7 @@ use crate::status::Result;
 pub(super) async fn collect(
     request: &Request<'_>,
     object: &Value,
-    kind: Option<&Kind>,
+    kind: Option<&Arc<Kind>>,
     binding: &Binding,
 ) -> Result<Result<Vec<Value>, String>> {
     let (Some(kind), Some(wanted)) = (kind, &binding.params) else { return Ok(Ok(vec![Value::Null])) };
@@ -37,8 +39,13 @@ pub(super) async fn collect(
     let found = match &wanted.chosen {
         Chosen::Name(name) => {
             let stored = context.store.get(&context::key(kind, namespace, name)).await?;
-            let read = stored.map(|stored| context::read(kind, &stored)).transpose()?;
-            read.map(|read| named(kind, read)).into_iter().collect()
+            match stored {
+                Some(stored) => {
+                    let served = context.served(kind, stored).await?;
+                    vec![named(kind, context::read(kind, &served)?)]
+                }
+                None => Vec::new(),
+            }
         }
         Chosen::Labels(labels) => {
             context.caches.wait_for(context.store.revision().await?).await?;
@@ -47,8 +54,9 @@ pub(super) async fn collect(
                 false => kind.storage_prefix.to_string(),
             };
             let snapshot = context.caches.of(kind).snapshot(&Scope { prefix, node: None, key: None });
-            let chosen = snapshot.entries.iter().filter(|entry| entry.matches(Some(labels), None));
-            chosen.map(|entry| named(kind, entry.decode(kind))).collect::<Vec<_>>()
+            let served = context.served_entries(kind, snapshot.entries).await?;
+            let chosen = served.iter().filter(|entry| entry.matches(Some(labels), None));
+            chosen.map(|entry| named(kind, entry.decode(kind))).collect()
         }
     };
     if found.is_empty() && wanted.required {

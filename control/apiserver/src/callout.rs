@@ -1,25 +1,113 @@
-//! Calls a webhook: one connection, one question, a bounded answer. The caller bounds the time.
+//! Calls a webhook, of admission or of conversion: one connection, one question, a bounded answer in a bounded time.
+//!
+//! Pure but for that and for the roots of the system, which are read from their file when a webhook brings none of its own.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, StatusCode, Uri, header};
 use http_body_util::BodyExt;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::hook::{Hook, Target};
 use crate::body::{self, Body};
 use crate::context::Context;
 use crate::endpoints;
-use crate::handler::BODY_LIMIT;
 use crate::service::read_body;
+
+/// Where systems keep the authorities they believe.
+const SYSTEM_ROOTS: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+
+/// A webhook as its `WebhookClientConfig` says where it is.
+pub(crate) struct Client {
+    target: Target,
+    tls: Result<Arc<rustls::ClientConfig>, String>,
+    timeout: Duration,
+    /// Longer answers are refused.
+    limit: usize,
+    agent: &'static str,
+}
+
+/// Where a webhook is.
+enum Target {
+    Url(String),
+    Service { namespace: String, name: String, port: u16, path: String },
+}
+
+impl Client {
+    /// The webhook of a configuration. It is given so much time, and its answer has no more than `limit` bytes.
+    pub(crate) fn read(client: &Value, timeout: Duration, limit: usize, agent: &'static str) -> Client {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let service = &client["service"];
+        let target = match client["url"].as_str() {
+            Some(url) => Target::Url(url.to_owned()),
+            None => Target::Service {
+                namespace: text(&service["namespace"]),
+                name: text(&service["name"]),
+                port: service["port"].as_u64().and_then(|port| port.try_into().ok()).unwrap_or(443),
+                path: text(&service["path"]),
+            },
+        };
+        Client { target, tls: tls(&text(&client["caBundle"])), timeout, limit, agent }
+    }
+
+    /// The address as errors show it.
+    pub(crate) fn shown_url(&self) -> String {
+        let seconds = self.timeout.as_secs();
+        match &self.target {
+            Target::Url(url) => {
+                let bare = url.strip_prefix("https://").is_some_and(|rest| !rest.contains('/'));
+                format!("{url}{}?timeout={seconds}s", if bare { "/" } else { "" })
+            }
+            Target::Service { namespace, name, port, path } => {
+                let slash = if path.starts_with('/') { "" } else { "/" };
+                format!("https://{name}.{namespace}.svc:{port}{slash}{path}?timeout={seconds}s")
+            }
+        }
+    }
+
+    /// Posts a review and reads the answer; the error is why that failed, in upstream's words. Cancel safe.
+    pub(crate) async fn post(&self, context: &Context, review: &Value) -> Result<Bytes, String> {
+        let called = call(context, self, review);
+        tokio::time::timeout(self.timeout, called)
+            .await
+            .unwrap_or_else(|_| Err(format!("Post \"{}\": context deadline exceeded", self.shown_url())))
+    }
+}
+
+/// What a webhook's certificate is checked against: its own bundle, or what the system believes.
+fn tls(bundle: &str) -> Result<Arc<rustls::ClientConfig>, String> {
+    let own = STANDARD.decode(bundle).map_err(|error| error.to_string())?;
+    // A bundle of nothing but spaces is none.
+    let pem = match own.trim_ascii() {
+        [] => SYSTEM_ROOTS.iter().find_map(|path| std::fs::read(path).ok()).unwrap_or_default(),
+        _ => own,
+    };
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok) {
+        // Ignored: one that cannot be read is one that is not believed.
+        roots.add(certificate).ok();
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
 
 /// Where the call goes.
 struct Place {
@@ -29,10 +117,9 @@ struct Place {
     host: String,
 }
 
-/// Posts a review and reads the answer; the error is what upstream says after `failed to call webhook`.
-pub(super) fn call<'a>(
+fn call<'a>(
     context: &'a Context,
-    hook: &'a Hook,
+    hook: &'a Client,
     review: &'a Value,
 ) -> BoxFuture<'a, Result<Bytes, String>> {
     Box::pin(async move {
@@ -54,10 +141,10 @@ pub(super) fn call<'a>(
             .header(header::HOST, &place.host)
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json, */*")
-            .header(header::USER_AGENT, "kube-apiserver-admission")
+            .header(header::USER_AGENT, hook.agent)
             .body(body::full(review.to_string()))
             .map_err(|error| posted(error.to_string()))?;
-        let exchange = exchange(sender, request);
+        let exchange = exchange(sender, request, hook.limit);
         let connection = driven(connection);
         // The connection ends with the exchange, which drops its sender.
         let (exchanged, ()) = tokio::join!(exchange, connection);
@@ -93,12 +180,12 @@ fn driven(connection: Connection) -> BoxFuture<'static, ()> {
 fn exchange(
     mut sender: http1::SendRequest<Body>,
     request: Request<Body>,
+    limit: usize,
 ) -> BoxFuture<'static, Result<(StatusCode, Bytes), String>> {
     Box::pin(async move {
         let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
         let status = response.status();
-        let bytes =
-            read_body(boxed(response.into_body()), BODY_LIMIT).await.map_err(|error| error.message)?;
+        let bytes = read_body(boxed(response.into_body()), limit).await.map_err(|error| error.message)?;
         Ok((status, bytes))
     })
 }
@@ -107,7 +194,7 @@ fn boxed(body: hyper::body::Incoming) -> Body {
     body.map_err(Into::into).boxed_unsync()
 }
 
-async fn find(context: &Context, hook: &Hook, uri: &Uri) -> Result<Place, String> {
+async fn find(context: &Context, hook: &Client, uri: &Uri) -> Result<Place, String> {
     match &hook.target {
         Target::Url(_) => {
             let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
@@ -146,4 +233,20 @@ async fn connect(place: &Place) -> Result<TcpStream, String> {
         }
     }
     Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_address_is_shown_with_the_time_it_has() {
+        let of = |client: Value| Client::read(&client, Duration::from_secs(3), 0, "a").shown_url();
+        assert_eq!(of(json!({"url": "https://127.0.0.1:1"})), "https://127.0.0.1:1/?timeout=3s");
+        assert_eq!(of(json!({"url": "https://h/x"})), "https://h/x?timeout=3s");
+        let service = json!({"service": {"namespace": "n", "name": "s", "path": "/p", "port": 443}});
+        assert_eq!(of(service), "https://s.n.svc:443/p?timeout=3s");
+    }
 }
