@@ -432,3 +432,36 @@ async fn a_resize_changes_the_resources_of_a_pod_and_nothing_else() {
     assert_eq!(server.get(&format!("{PODS}/a")).await.body, resized.body, "what is refused changes nothing");
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_resize_takes_nothing_away_and_touches_cpu_and_memory_only() {
+    let server = start().await;
+    let mut wanted = pod("a");
+    wanted["spec"]["containers"][0]["resources"] =
+        json!({"requests": {"cpu": "100m"}, "limits": {"cpu": "200m", "example.com/card": "1"}});
+    let made = server.post(PODS, &wanted).await;
+    assert_eq!(made.code, 201, "{}", made.text);
+    let path = format!("{PODS}/a/resize");
+    let cases = [
+        (
+            json!({"requests": {"cpu": "100m"}, "limits": {"example.com/card": "1"}}),
+            "spec.containers[0].resources.limits: Forbidden: resource limits cannot be removed",
+        ),
+        (
+            json!({"requests": {"cpu": "100m", "example.com/card": "2"}, "limits": {"cpu": "200m", "example.com/card": "2"}}),
+            "spec: Forbidden: only cpu and memory resources are mutable",
+        ),
+    ];
+    for (resources, words) in cases {
+        let mut body = made.body.clone();
+        body["spec"]["containers"][0]["resources"] = resources;
+        let refused = send(&server.admin, "PUT", &path, &[], body.to_string()).await;
+        assert_eq!(refused.code, 422, "{}", refused.text);
+        assert!(refused.body["message"].as_str().unwrap().contains(words), "{}", refused.text);
+    }
+    let mut body = made.body.clone();
+    body["spec"]["containers"][0]["resources"]["requests"]["memory"] = json!("8Mi");
+    let added = send(&server.admin, "PUT", &path, &[], body.to_string()).await;
+    assert_eq!(added.code, 200, "{}", added.text);
+    server.stop().await;
+}

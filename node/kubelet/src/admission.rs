@@ -136,15 +136,41 @@ fn system(pod: &Pod, view: &View) -> Result<(), Refused> {
     Ok(())
 }
 
+/// Why a pod that runs here cannot have the resources it asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unfit {
+    /// The node does not have that much.
+    Never(Refused),
+    /// Others have it.
+    Now(Refused),
+}
+
+/// Whether a pod that runs here may have what it asks for; `view` is without it.
+pub(crate) fn resize(pod: &Pod, view: &View) -> Result<(), Unfit> {
+    let wanted = resources::pod_requests(pod);
+    for (name, capacity) in &view.allocatable {
+        let need = amount(&wanted, name);
+        if need > *capacity {
+            let message =
+                format!("Node didn't have enough capacity: {name}, requested: {need}, capacity: {capacity}");
+            return Err(Unfit::Never(refused(&format!("OutOf{name}"), message)));
+        }
+    }
+    resources_fit(pod, view).map_err(Unfit::Now)
+}
+
+fn amount(requests: &Resources, name: &str) -> i64 {
+    match name {
+        "cpu" => requests.milli_value(name),
+        _ => requests.value(name),
+    }
+}
+
 fn resources_fit(pod: &Pod, view: &View) -> Result<(), Refused> {
     let count = u32::try_from(view.active.len()).unwrap_or(u32::MAX);
     if count + 1 > view.max_pods {
         return Err(out_of("pods", 1, i64::from(count), i64::from(view.max_pods)));
     }
-    let amount = |requests: &Resources, name: &str| match name {
-        "cpu" => requests.milli_value(name),
-        _ => requests.value(name),
-    };
     let wanted = resources::pod_requests(pod);
     let active: Vec<Resources> = view.active.iter().map(|other| resources::pod_requests(other)).collect();
     for (name, capacity) in &view.allocatable {
@@ -283,6 +309,16 @@ mod tests {
         assert_eq!(refused.message, "The node had condition: [MemoryPressure]. ");
         let disk = View { pressure: Pressure { memory: false, disk: true }, ..view };
         assert!(admit(&cpu("1m"), &disk).is_err());
+    }
+
+    #[test]
+    fn more_than_the_node_has_is_never_given_and_what_others_have_is_not_given_now() {
+        let view = View { active: vec![Arc::new(cpu("1500m"))], ..view() };
+        assert_eq!(resize(&cpu("500m"), &view), Ok(()));
+        let Err(Unfit::Now(refused)) = resize(&cpu("600m"), &view) else { panic!("must wait") };
+        assert!(refused.message.contains("requested: 600, used: 1500, capacity: 2000"), "{refused:?}");
+        let Err(Unfit::Never(refused)) = resize(&cpu("2001m"), &view) else { panic!("can never be") };
+        assert_eq!(refused.message, "Node didn't have enough capacity: cpu, requested: 2001, capacity: 2000");
     }
 
     #[test]

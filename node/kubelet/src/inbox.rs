@@ -29,6 +29,8 @@ pub(crate) enum Signal {
     Evict(status::Verdict, i64),
     /// The node needs what a pod that has ended still holds: containers, volumes, logs.
     Clear,
+    /// Another pod holds less than before.
+    RoomMade,
 }
 
 #[derive(Debug, Default)]

@@ -32,6 +32,7 @@ mod ops;
 pub mod paths;
 pub mod plan;
 pub mod probes;
+mod resize;
 pub mod resources;
 pub mod restart;
 mod rotate;

@@ -187,15 +187,34 @@ impl Node {
 
     /// Takes the pod if the node has room for it; from then on it holds its resources.
     pub(crate) fn admit(&self, uid: &PodUid, pod: &Arc<Pod>) -> Result<(), admission::Refused> {
-        let view = admission::View {
+        self.pods.admit(uid, pod, self.view())
+    }
+
+    /// Gives a pod that runs here the resources it asks for, or says why not.
+    pub(crate) fn resize(&self, uid: &PodUid, pod: &Arc<Pod>) -> Result<(), admission::Unfit> {
+        self.pods.resize(uid, pod, self.view())?;
+        // It may have given some back.
+        self.room_made();
+        Ok(())
+    }
+
+    /// The node apart from its pods.
+    fn view(&self) -> admission::View {
+        admission::View {
             node_name: self.config.node_name.clone(),
             labels: self.labels.lock().expect("no holder panics").clone(),
             allocatable: self.allocatable.amounts(),
             max_pods: self.config.max_pods,
             pressure: *self.pressure.borrow(),
             active: Vec::new(),
-        };
-        self.pods.admit(uid, pod, view)
+        }
+    }
+
+    /// Somebody holds less than before: whoever waits for more asks again.
+    fn room_made(&self) {
+        for uid in self.pods.deferred() {
+            self.inboxes.signal(&uid, Signal::RoomMade);
+        }
     }
 
     /// The pod no longer holds resources; when `cleared`, nothing of it lies here any more.
@@ -204,6 +223,7 @@ impl Node {
             known.admitted = false;
             known.cleared |= cleared;
         });
+        self.room_made();
     }
 
     /// The pod's status was computed.
@@ -216,6 +236,7 @@ impl Node {
     /// The pod's worker ended.
     pub(crate) fn pod_forgotten(&self, uid: &PodUid) {
         self.pods.forget(uid);
+        self.room_made();
         self.changes.send_replace(());
         self.tokens.forget(uid);
     }

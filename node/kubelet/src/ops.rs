@@ -17,7 +17,9 @@ use crate::{
     images::{Found, ImageError},
     node::{Node, RuntimeClassError},
     observed::{Container, Observed, Sandbox},
-    paths, resources,
+    paths,
+    resize::{self, Change},
+    resources,
     runtime::{CallError, Runtime},
     sandbox,
     spec::{self, Kind, PodRef},
@@ -76,7 +78,11 @@ pub(crate) enum Done {
         seen: Vec<Container>,
         lost: Vec<ContainerId>,
     },
-    Resized,
+    Resized {
+        /// What the containers have now.
+        applied: Vec<(ContainerId, cri::LinuxContainerResources)>,
+        result: Result<(), ResizeError>,
+    },
     LastWords {
         id: ContainerId,
         message: String,
@@ -392,45 +398,53 @@ pub(crate) async fn remove_container(node: Arc<Node>, pod: PodRef, id: Container
     Done::Refreshed { seen: Vec::new(), lost: Vec::new() }
 }
 
-/// Containers whose limits differ from their specification.
-pub(crate) fn resize_changes(
-    node: &Node,
-    pod: &Pod,
-    observed: &Observed,
-) -> Vec<(ContainerId, cri::LinuxContainerResources)> {
-    let mut changes = Vec::new();
-    for (kind, spec) in spec::containers(pod) {
-        let Some(running) =
-            observed.newest(&spec.name).filter(|c| c.state == crate::observed::RunState::Running)
-        else {
-            continue;
-        };
-        let wanted = resources::linux(pod, kind, &spec, node.capacity.memory);
-        let Some(applied) = &running.resources else { continue };
-        let same = applied.cpu_shares == wanted.cpu_shares
-            && applied.cpu_quota == wanted.cpu_quota
-            && applied.memory_limit_in_bytes == wanted.memory_limit_in_bytes;
-        if !same {
-            changes.push((running.id.clone(), wanted));
-        }
-    }
-    changes
+/// Why a pod does not have all that it was given.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ResizeError {
+    /// It would be killed for what it uses already.
+    #[error("{0}")]
+    InUse(String),
+    /// Its cgroup could not be changed.
+    #[error("pod cgroup: {0}")]
+    Cgroup(#[from] CgroupError),
+    /// The runtime refused.
+    #[error(transparent)]
+    Call(#[from] CallError),
 }
 
-/// Applies changed limits.
-pub(crate) async fn resize(
-    node: Arc<Node>,
-    pod: Arc<Pod>,
-    changes: Vec<(ContainerId, cri::LinuxContainerResources)>,
-) -> Done {
-    if let Err(error) = node.cgroups.ensure_pod(&pod).await {
-        tracing::warn!(pod = %PodRef::of(&pod), %error, "pod cgroup not resized");
-    }
-    let runtime = node.runtime.for_pod(&PodRef::of(&pod));
-    for (id, wanted) in changes {
-        if let Err(error) = runtime.update_resources(&id, wanted).await {
-            node.events.warning(&pod, None, "ResizeError", &error.to_string());
+/// Gives running containers and the pod's cgroup what the pod was given.
+pub(crate) async fn resize(node: Arc<Node>, pod: Arc<Pod>, changes: Vec<Change>) -> Done {
+    let mut applied = Vec::new();
+    let result = give(&node, &pod, changes, &mut applied).await;
+    Done::Resized { applied, result }
+}
+
+async fn give(
+    node: &Node,
+    pod: &Pod,
+    changes: Vec<Change>,
+    applied: &mut Vec<(ContainerId, cri::LinuxContainerResources)>,
+) -> Result<(), ResizeError> {
+    if changes.iter().any(|change| change.shrinks) {
+        let stats = node.runtime.container_stats().await?;
+        let usage = |id: &ContainerId| {
+            let one = stats.iter().find(|s| s.attributes.as_ref().is_some_and(|a| *id == a.id.as_str()))?;
+            Some(one.memory.as_ref()?.usage_bytes.as_ref()?.value)
+        };
+        if let Some(why) = resize::too_small(&changes, usage) {
+            return Err(ResizeError::InUse(why));
         }
     }
-    Done::Resized
+    // A pod that grows needs room before its containers do, and one that shrinks has it only after they did: where the
+    // kernel does not let it go first, it goes last.
+    let grown = node.cgroups.ensure_pod(pod).await;
+    let runtime = node.runtime.for_pod(&PodRef::of(pod));
+    for change in changes {
+        runtime.update_resources(&change.id, change.wanted.clone()).await?;
+        applied.push((change.id, change.wanted));
+    }
+    if grown.is_err() {
+        node.cgroups.ensure_pod(pod).await?;
+    }
+    Ok(())
 }

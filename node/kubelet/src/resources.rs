@@ -10,7 +10,7 @@ use crate::spec::{self, Kind};
 
 const PERIOD_US: i64 = 100_000;
 const MIN_QUOTA_US: i64 = 1000;
-const MIN_SHARES: i64 = 2;
+pub(crate) const MIN_SHARES: i64 = 2;
 const MAX_SHARES: i64 = 262_144;
 
 /// Requests and limits of a pod.

@@ -15,6 +15,7 @@ use podwire_wire::ids::{ContainerId, ContainerName};
 
 use crate::{
     observed::{Observed, RunState},
+    resize::Resizing,
     resources, restart,
     spec::{self, Kind},
 };
@@ -70,6 +71,8 @@ pub struct Facts<'a> {
     pub stopping: bool,
     /// A verdict, if there is one.
     pub verdict: Option<&'a Verdict>,
+    /// How its resize stands.
+    pub(crate) resizing: &'a Resizing,
     /// When the kubelet first took the pod up.
     pub start_time: Timestamp,
     /// Now, in whole seconds.
@@ -222,6 +225,7 @@ fn conditions(facts: &Facts<'_>, old: Option<&PodStatus>, status: &PodStatus) ->
     .into_iter()
     .chain(disrupted)
     .map(|(name, verdict)| condition(facts, old, name, verdict))
+    .chain(facts.resizing.conditions(old, facts.now))
     .collect()
 }
 

@@ -9,6 +9,7 @@ mod done;
 mod observe;
 mod parts;
 mod publish;
+mod resize;
 mod termination;
 
 use std::{sync::Arc, time::Duration};
@@ -29,6 +30,7 @@ use crate::{
     ops::Done,
     plan::{Progressing, TornDown},
     probes::Probes,
+    resize::Resizing,
     spec::{self, PodRef},
     status::Verdict,
 };
@@ -52,6 +54,7 @@ pub(crate) struct Worker {
     retries: Retries,
     volumes: Volumes,
     publication: Publication,
+    resizing: Resizing,
     probes: Probes,
     ops: FuturesUnordered<BoxFuture<'static, Done>>,
     pulls: CancellationToken,
@@ -62,7 +65,10 @@ impl Worker {
     /// A worker for `pod`, which the runtime already knows as `observed`.
     pub(crate) fn new(node: Arc<Node>, inbox: Arc<Inbox>, pod: Arc<Pod>, observed: Observed) -> Worker {
         let standing = if observed.is_empty() { Standing::New } else { Standing::Admitted };
+        let mut resizing = Resizing::default();
+        let mut pod = pod;
         if matches!(standing, Standing::Admitted) && pod.spec.is_some() {
+            (resizing, pod) = Resizing::adopt(&pod);
             node.pods.adopt(&spec::uid(&pod).into(), &pod);
         }
         let mut worker = Worker {
@@ -81,12 +87,14 @@ impl Worker {
             retries: Retries::default(),
             volumes: Volumes::default(),
             publication: Publication::default(),
+            resizing,
             ops: FuturesUnordered::new(),
             pulls: CancellationToken::new(),
             wake: None,
             pod,
         };
         worker.adopt();
+        worker.ask_resize();
         worker
     }
 
@@ -225,6 +233,7 @@ impl Worker {
 
     fn pod_changed(&mut self, pod: Arc<Pod>) {
         let was_deleted = self.pod.metadata.deletion_timestamp.is_some();
+        let pod = self.hear_resources(pod);
         let before = std::mem::replace(&mut self.pod, pod);
         self.watch_drift();
         let described = |pod: &Pod| (pod.metadata.labels.clone(), pod.metadata.annotations.clone());
@@ -240,7 +249,7 @@ impl Worker {
                 self.begin_stop(grace);
             }
         } else {
-            self.consider_resize();
+            self.ask_resize();
         }
     }
 
@@ -254,6 +263,7 @@ impl Worker {
             Signal::Mirrored => self.publication.last = None,
             Signal::Evict(verdict, grace) => self.evict(verdict, grace),
             Signal::Clear => self.remains = Remains::Unwanted,
+            Signal::RoomMade => self.ask_resize(),
         }
     }
 

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 
 use podwire_wire::ids::PodUid;
 
-use crate::admission::{self, Refused, View};
+use crate::admission::{self, Refused, Unfit, View};
 
 /// What is known of one pod outside its worker.
 #[derive(Clone, Debug)]
@@ -24,11 +24,20 @@ pub(crate) struct Known {
     pub(crate) evicted: bool,
     /// Whether nothing of it lies on the node any more.
     pub(crate) cleared: bool,
+    /// Whether it waits for resources that others have.
+    pub(crate) deferred: bool,
 }
 
 impl Known {
     fn new(pod: &Arc<Pod>) -> Known {
-        Known { pod: pod.clone(), status: None, admitted: false, evicted: false, cleared: false }
+        Known {
+            pod: pod.clone(),
+            status: None,
+            admitted: false,
+            evicted: false,
+            cleared: false,
+            deferred: false,
+        }
     }
 }
 
@@ -51,13 +60,34 @@ impl Pods {
     /// Takes the pod if the node, which is like `view` apart from its pods, has room for it.
     pub(crate) fn admit(&self, uid: &PodUid, pod: &Arc<Pod>, view: View) -> Result<(), Refused> {
         let mut all = self.all();
-        let active = all.iter().filter(|(other, known)| *other != uid && known.admitted);
-        let view = View { active: active.map(|(_, known)| known.pod.clone()).collect(), ..view };
-        admission::admit(pod, &view)?;
+        admission::admit(pod, &beside(uid, &all, view))?;
         let known = all.entry(uid.clone()).or_insert_with(|| Known::new(pod));
         known.pod = pod.clone();
         known.admitted = true;
         Ok(())
+    }
+
+    /// Gives a pod that runs here the resources it asks for, if there is room beside the others.
+    pub(crate) fn resize(&self, uid: &PodUid, pod: &Arc<Pod>, view: View) -> Result<(), Unfit> {
+        let mut all = self.all();
+        let answer = admission::resize(pod, &beside(uid, &all, view));
+        if let Some(known) = all.get_mut(uid) {
+            known.deferred = matches!(answer, Err(Unfit::Now(_)));
+            if answer.is_ok() {
+                known.pod = pod.clone();
+            }
+        }
+        answer
+    }
+
+    /// Those that wait for resources of others, the most important first.
+    pub(crate) fn deferred(&self) -> Vec<PodUid> {
+        let all = self.all();
+        let mut waiting: Vec<_> = all.iter().filter(|(_, known)| known.deferred).collect();
+        let priority =
+            |known: &Known| known.pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or_default();
+        waiting.sort_by_key(|(_, known)| std::cmp::Reverse(priority(known)));
+        waiting.into_iter().map(|(uid, _)| uid.clone()).collect()
     }
 
     /// The pod has run here before: it holds its resources already.
@@ -88,6 +118,12 @@ impl Pods {
     pub(crate) fn forget(&self, uid: &PodUid) {
         self.all().remove(uid);
     }
+}
+
+/// The node as `uid` meets it: with everybody else who holds resources.
+fn beside(uid: &PodUid, all: &BTreeMap<PodUid, Known>, view: View) -> View {
+    let active = all.iter().filter(|(other, known)| *other != uid && known.admitted);
+    View { active: active.map(|(_, known)| known.pod.clone()).collect(), ..view }
 }
 
 #[cfg(test)]
@@ -145,5 +181,23 @@ mod tests {
         pods.change(&"older".into(), |known| known.admitted = false);
         pods.forget(&"small".into());
         pods.admit(&"late".into(), &pod("late", "2"), view()).unwrap();
+    }
+    #[test]
+    fn who_waits_for_resources_gets_them_when_others_have_gone() {
+        let pods = Pods::default();
+        let bare = |cpu: &str| -> Arc<Pod> {
+            let container = json!({"name": "c", "resources": {"requests": {"cpu": cpu}}});
+            let object = json!({"metadata": {"name": "p"}, "spec": {"containers": [container]}});
+            Arc::new(serde_json::from_value(object).unwrap())
+        };
+        pods.admit(&"a".into(), &bare("1"), view()).unwrap();
+        pods.admit(&"b".into(), &bare("1"), view()).unwrap();
+        assert!(matches!(pods.resize(&"a".into(), &bare("1500m"), view()), Err(Unfit::Now(_))));
+        assert_eq!(pods.deferred(), [PodUid::from("a")]);
+        pods.change(&"b".into(), |known| known.admitted = false);
+        pods.resize(&"a".into(), &bare("1500m"), view()).unwrap();
+        assert!(pods.deferred().is_empty());
+        let refused = pods.admit(&"c".into(), &bare("501m"), view()).unwrap_err();
+        assert!(refused.message.contains("used: 1500"), "what was given is held: {refused:?}");
     }
 }

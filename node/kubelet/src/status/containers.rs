@@ -13,7 +13,7 @@ use k8s_openapi::{
 use super::Facts;
 use crate::{
     observed::{Container, RunState},
-    restart,
+    resize, restart,
     spec::{self, Kind},
 };
 
@@ -37,9 +37,10 @@ pub(super) fn status(facts: &Facts<'_>, kind: Kind, container: &Spec) -> Contain
         status.started = None;
     }
     status.volume_mounts = mounts(container);
-    status.resources = container.resources.clone().filter(|_| kind != Kind::Ephemeral);
-    status.allocated_resources =
-        status.resources.as_ref().and_then(|r| r.requests.clone()).filter(|_| kind == Kind::App);
+    if kind != Kind::Ephemeral {
+        status.resources = resize::actual(container, newest.filter(|c| c.state == RunState::Running));
+        status.allocated_resources = container.resources.as_ref().and_then(|r| r.requests.clone());
+    }
     status
 }
 

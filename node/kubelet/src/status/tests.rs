@@ -71,6 +71,7 @@ fn status(pod: &Pod, observed: &Observed, extra: &Extra) -> PodStatus {
         host_ips: &["192.0.2.1".to_owned()],
         stopping: extra.stopping,
         verdict: extra.verdict.as_ref(),
+        resizing: &Resizing::default(),
         start_time: at(10),
         now: at(105),
     })

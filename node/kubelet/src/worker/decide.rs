@@ -35,6 +35,7 @@ impl Worker {
         self.wake = plan.wake.map(clock::instant);
         self.watch_deadline(&want);
         self.renew_volumes();
+        self.consider_resize();
         for step in plan.steps {
             self.begin(step);
         }
@@ -264,17 +265,6 @@ impl Worker {
         } else {
             let at = clock::instant(at);
             self.wake = Some(self.wake.map_or(at, |old| old.min(at)));
-        }
-    }
-
-    /// In-place resize: changed limits are applied to the running containers and the pod's cgroup.
-    pub(super) fn consider_resize(&mut self) {
-        if self.is_stopping() || self.going.prepared != Progress::Done {
-            return;
-        }
-        let changes = ops::resize_changes(&self.node, &self.pod, &self.seen.observed);
-        if !changes.is_empty() {
-            self.ops.push(Box::pin(ops::resize(self.node.clone(), self.pod.clone(), changes)));
         }
     }
 

@@ -44,7 +44,7 @@ impl Worker {
             Done::Deleted(result) => self.deleted(result),
             Done::Hooked { id, container, result } => self.hooked(&id, &container, result),
             Done::Refreshed { seen, lost } => self.refreshed(seen, &lost),
-            Done::Resized => {}
+            Done::Resized { applied, result } => self.resized(applied, result),
             Done::LastWords { id, message } => self.last_words(&id, message),
         }
     }

@@ -11,7 +11,7 @@ use crate::{
     api::ApiError,
     clock,
     ops::Done,
-    spec,
+    resize, spec,
     status::{self, Facts},
 };
 
@@ -98,6 +98,7 @@ impl Worker {
             host_ips: &self.node.config.node_ips,
             stopping: self.is_stopping(),
             verdict: self.standing.verdict(),
+            resizing: &self.resizing,
             start_time: self.start_time,
             now: clock::now_seconds(),
         })
@@ -216,6 +217,15 @@ fn patch(uid: &str, old: Option<&PodStatus>, new: &PodStatus) -> Vec<u8> {
                 condition.entry(key).or_insert(Value::Null);
             }
         }
+    }
+    // Those that come and go must be taken away.
+    let held = |status: &PodStatus, name: &str| status::find(status, name).is_some();
+    let over = [resize::PENDING, resize::IN_PROGRESS]
+        .into_iter()
+        .filter(|name| old.is_some_and(|old| held(old, name)) && !held(new, name))
+        .map(|name| json!({"$patch": "delete", "type": name}));
+    if let Some(Value::Array(conditions)) = body.get_mut("conditions") {
+        conditions.extend(over);
     }
     serde_json::to_vec(&json!({"metadata": {"uid": uid}, "status": body})).expect("a JSON value serializes")
 }

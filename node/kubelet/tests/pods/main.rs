@@ -8,6 +8,7 @@ mod faults;
 mod lifecycle;
 mod pressure;
 mod probes;
+mod resize;
 mod runtime;
 mod server;
 mod sources;

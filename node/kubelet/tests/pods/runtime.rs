@@ -60,6 +60,10 @@ pub(crate) struct World {
     pub(crate) user_namespaces: bool,
     /// Handlers that sandboxes were run with.
     pub(crate) handlers: Vec<String>,
+    /// What every container uses, if it is asked.
+    pub(crate) memory_usage: Option<u64>,
+    /// Why no container's resources can be changed.
+    pub(crate) fail_update: Option<String>,
     /// Images besides those that names conjure up, with a file that stands for what they take.
     pub(crate) images: Vec<(cri::Image, std::path::PathBuf)>,
 }
@@ -212,6 +216,11 @@ fn container_status(id: &str, made: &Made) -> cri::ContainerStatus {
         image_id: "sha256:feed".to_owned(),
         labels: made.config.labels.clone(),
         annotations: made.config.annotations.clone(),
+        resources: made
+            .config
+            .linux
+            .as_ref()
+            .map(|linux| cri::ContainerResources { linux: linux.resources.clone(), ..Default::default() }),
         ..Default::default()
     }
 }
@@ -504,9 +513,17 @@ impl RuntimeService for Fake {
 
     async fn update_container_resources(
         &self,
-        _: Request<cri::UpdateContainerResourcesRequest>,
+        request: Request<cri::UpdateContainerResourcesRequest>,
     ) -> Answer<cri::UpdateContainerResourcesResponse> {
-        Err(Status::unimplemented("update_container_resources"))
+        let request = request.into_inner();
+        let mut world = self.note("update_container_resources", &request.container_id);
+        if let Some(why) = world.fail_update.clone() {
+            return Err(Status::internal(why));
+        }
+        let made = world.containers.get_mut(&request.container_id);
+        let made = made.ok_or_else(|| Status::not_found("no such container"))?;
+        made.config.linux.get_or_insert_default().resources = request.linux;
+        Ok(Response::new(cri::UpdateContainerResourcesResponse {}))
     }
 
     async fn reopen_container_log(
@@ -541,7 +558,20 @@ impl RuntimeService for Fake {
         &self,
         _: Request<cri::ListContainerStatsRequest>,
     ) -> Answer<cri::ListContainerStatsResponse> {
-        Err(Status::unimplemented("list_container_stats"))
+        let world = self.note("list_container_stats", "");
+        let Some(value) = world.memory_usage else {
+            return Err(Status::unimplemented("list_container_stats"));
+        };
+        let one = |id: &String| cri::ContainerStats {
+            attributes: Some(cri::ContainerAttributes { id: id.clone(), ..Default::default() }),
+            memory: Some(cri::MemoryUsage {
+                usage_bytes: Some(cri::UInt64Value { value }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let stats = world.containers.keys().map(one).collect();
+        Ok(Response::new(cri::ListContainerStatsResponse { stats }))
     }
 
     async fn stream_container_stats(

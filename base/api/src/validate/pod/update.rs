@@ -187,33 +187,104 @@ pub(crate) fn update_ephemeral(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// An update of `/resize`: only cpu and memory of containers may change.
+/// An update of `/resize`: only cpu and memory of containers may change, and what is asked for cannot be taken back
+/// altogether.
 pub(crate) fn update_resize(new: &Value, old: &Value, errors: &mut Errors) {
     meta::update(new, old, errors);
     super::pod(new, errors);
     let path = Path::root("spec");
-    let mut munged = new["spec"].clone();
-    for field in ["containers", "initContainers"] {
-        if list(&new["spec"][field]).len() != list(&old["spec"][field]).len() {
-            errors.forbidden(&path.child(field), "pod updates may not add or remove containers");
-            return;
-        }
-        for (i, before) in list(&old["spec"][field]).iter().enumerate() {
-            munged[field][i]["resources"] = before["resources"].clone();
+    let (spec, before) = (&new["spec"], &old["spec"]);
+    let class = text(&old["status"]["qosClass"]);
+    if !class.is_empty() && PodResources::from(spec).qos().as_str() != class {
+        let words = "Pod QOS Class may not change as a result of resizing";
+        errors.invalid(&path, text(&new["status"]["qosClass"]), words);
+    }
+    if !node_resizes(old) {
+        errors.forbidden(&path, "Pod running on node without support for resize");
+    }
+    let alike =
+        ["containers", "initContainers"].map(|field| same_containers(spec, before, field, &path, errors));
+    if alike != [true, true] {
+        return;
+    }
+    let mut munged = spec.clone();
+    for field in ["initContainers", "containers"] {
+        for (i, was) in list(&before[field]).iter().enumerate() {
+            let place = path.child(field);
+            let place = place.index(i);
+            kept(&spec[field][i], was, &place, errors);
+            restore(&mut munged[field][i], was);
+            let words = match field {
+                _ if munged[field][i] == *was => continue,
+                "containers" => "only cpu and memory resources are mutable",
+                _ => "only cpu and memory resources for init or sidecar containers are mutable",
+            };
+            errors.forbidden(if field == "containers" { &path } else { &place }, words);
         }
     }
-    if munged != old["spec"] {
-        let words =
-            format!("only cpu and memory resources are mutable\n{}", differences(&old["spec"], &munged));
+    if errors.is_empty() && munged != *before {
+        let words = format!("only cpu and memory resources are mutable\n{}", differences(before, &munged));
         errors.forbidden(&path, &words);
     }
-    if PodResources::from(&new["spec"]).qos().as_str() != text(&old["status"]["qosClass"])
-        && !text(&old["status"]["qosClass"]).is_empty()
-    {
-        errors.invalid(
-            &path,
-            text(&old["status"]["qosClass"]),
-            "Pod QOS Class may not change as a result of resizing",
-        );
+}
+
+/// Whether the node says what its running containers have: those that do not cannot change it.
+fn node_resizes(pod: &Value) -> bool {
+    let mut running =
+        list(&pod["status"]["containerStatuses"]).iter().filter(|c| !c["state"]["running"].is_null());
+    running.next().is_none_or(|first| !first["resources"].is_null())
+}
+
+fn same_containers(spec: &Value, before: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) -> bool {
+    let (now, was) = (list(&spec[field]), list(&before[field]));
+    let place = path.child(field);
+    if now.len() != was.len() {
+        errors.forbidden(&place, &format!("{field} may not be added or removed on resize"));
+        return false;
+    }
+    let mut alike = true;
+    for (i, (now, was)) in now.iter().zip(was).enumerate() {
+        if now["name"] != was["name"] {
+            let words = format!("{field} may not be renamed or reordered on resize");
+            errors.forbidden(&place.index(i).child("name"), &words);
+            alike = false;
+        }
+    }
+    alike
+}
+
+/// What a container asked for may change, but not go.
+fn kept(container: &Value, was: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for field in ["requests", "limits"] {
+        let named = |of: &Value| -> Vec<String> {
+            of["resources"][field].as_object().map(|all| all.keys().cloned().collect()).unwrap_or_default()
+        };
+        let now = named(container);
+        if named(was).iter().any(|name| !now.contains(name)) {
+            let words = format!("resource {field} cannot be removed");
+            errors.forbidden(&path.child("resources").child(field), &words);
+        }
+    }
+}
+
+/// Gives a container the cpu and memory it had.
+fn restore(container: &mut Value, was: &Value) {
+    for field in ["requests", "limits"] {
+        for name in ["cpu", "memory"] {
+            let before = &was["resources"][field][name];
+            if !before.is_null() {
+                container["resources"][field][name] = before.clone();
+            } else if let Some(all) = container.pointer_mut(&format!("/resources/{field}")) {
+                all.as_object_mut().map(|all| all.remove(name));
+            }
+        }
+    }
+    let Some(Value::Object(resources)) = container.get_mut("resources") else { return };
+    resources.retain(|field, value| {
+        let empty = value.as_object().is_some_and(serde_json::Map::is_empty);
+        !empty || !was["resources"][field].is_null()
+    });
+    if resources.is_empty() && was["resources"].is_null() {
+        container.as_object_mut().map(|all| all.remove("resources"));
     }
 }
