@@ -185,5 +185,93 @@ async fn who_may_not_read_parameters_binds_no_policy_to_them() {
     assert!(message(&refused).contains(words), "{}", refused.text);
     let named = json!({"name": "x", "namespace": "default", "parameterNotFoundAction": "Deny"});
     assert_eq!(post(BINDINGS, binding("p", named)).await.code, 201);
+    // Nor does who changes nothing but the rest of a binding that somebody else made.
+    assert_eq!(
+        server
+            .post(BINDINGS, &binding("q", json!({"selector": {}, "parameterNotFoundAction": "Deny"})))
+            .await
+            .code,
+        201
+    );
+    let label = json!({"metadata": {"labels": {"a": "b"}}}).to_string();
+    let patch = [("content-type", "application/merge-patch+json")];
+    let refused = server::send(&eve, "PATCH", &format!("{BINDINGS}/q"), &patch, label).await;
+    assert_eq!(refused.code, 422, "{}", refused.text);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn no_policy_stands_in_the_way_of_removing_policies() {
+    let server = start().await;
+    let rule = json!({"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]});
+    let never =
+        json!({"matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "false"}]});
+    enforce(&server, "never", never, Value::Null).await;
+    assert_eq!(server.post(MAPS, &map("a", Value::Null)).await.code, 422);
+    let review = json!({"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}});
+    let asked = server.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &review).await;
+    assert_eq!(asked.code, 201, "{}", asked.text);
+    // What is about nothing that is there changes nothing.
+    let orphan = json!({"metadata": {"name": "orphan"}, "spec": {"policyName": "nobody", "validationActions": ["Deny"]}});
+    assert_eq!(server.post(BINDINGS, &orphan).await.code, 201);
+    assert_eq!(server.delete(&format!("{POLICIES}/never"), &Value::Null).await.code, 200);
+    assert_eq!(server.post(MAPS, &map("a", Value::Null)).await.code, 201);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_policy_whose_parameters_are_defined_no_more_refuses_until_it_goes() {
+    let server = start().await;
+    let definition = json!({"metadata": {"name": "limits.ex.com"}, "spec": {"group": "ex.com", "scope": "Cluster",
+        "names": {"plural": "limits", "kind": "Limit"}, "versions": [{"name": "v1", "served": true, "storage": true,
+            "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(server.post(definitions, &definition).await.code, 201);
+    let kind = json!({"apiVersion": "ex.com/v1", "kind": "Limit"});
+    let rule = json!({"paramKind": kind, "validations": [{"expression": "params == null || true"}]});
+    enforce(&server, "gone", rule, json!({"selector": {}, "parameterNotFoundAction": "Allow"})).await;
+    assert_eq!(server.post(MAPS, &map("a", Value::Null)).await.code, 201);
+    assert_eq!(server.delete(&format!("{definitions}/limits.ex.com"), &Value::Null).await.code, 200);
+    let missing = async || {
+        let answer = server.post(&format!("{MAPS}?dryRun=All"), &map("b", Value::Null)).await;
+        message(&answer).contains("failed to find resource referenced by paramKind")
+    };
+    let started = Instant::now();
+    while !missing().await {
+        // The objects of the definition are removed first.
+        assert!(
+            started.elapsed() < Duration::from_secs(60),
+            "a definition that is gone still has parameters"
+        );
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(server.delete(&format!("{BINDINGS}/gone"), &Value::Null).await.code, 200);
+    assert_eq!(server.post(MAPS, &map("b", Value::Null)).await.code, 201);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn whoever_writes_many_parameters_gets_an_answer_that_is_bounded() {
+    let server = start().await;
+    let rule = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "validations": [
+        {"expression": "object == null || has(object.data)", "messageExpression": "'not as ' + params.metadata.name"}]});
+    assert_eq!(server.post(POLICIES, &policy("many", rule)).await.code, 201);
+    let labels = json!({"matchLabels": {"limit": "yes"}});
+    let spec = json!({"policyName": "many", "validationActions": ["Warn"],
+        "paramRef": {"selector": labels, "parameterNotFoundAction": "Deny"}});
+    for number in 0..300 {
+        let mut limit = map(&format!("limit-{number}"), json!({"a": "x".repeat(1_000)}));
+        limit["metadata"]["labels"] = json!({"limit": "yes"});
+        assert_eq!(server.post(MAPS, &limit).await.code, 201);
+    }
+    let made = server.post(BINDINGS, &json!({"metadata": {"name": "many"}, "spec": spec})).await;
+    assert_eq!(made.code, 201, "{}", made.text);
+    let warned = server.post(MAPS, &map("a", Value::Null)).await;
+    assert_eq!(warned.code, 201, "{}", warned.text);
+    let told: Vec<&str> =
+        warned.headers.get_all("warning").iter().map(|value| value.to_str().unwrap()).collect();
+    let size: usize = told.iter().map(|one| one.len()).sum();
+    assert!(!told.is_empty() && size < 16 * 1024, "{} warnings of {size} bytes", told.len());
+    assert!(told[0].contains("with binding 'many': not as limit-0"), "{}", told[0]);
     server.stop().await;
 }

@@ -41,6 +41,8 @@ const OWN_GROUP: &str = "admissionregistration.k8s.io";
 const REVIEWS: [&str; 2] = ["authentication.k8s.io", "authorization.k8s.io"];
 /// The most that all policies may spend on one request; each evaluation has upstream's limit beside that.
 const BUDGET: u64 = 100_000_000;
+/// The most warnings that are kept; fewer fit into the answer.
+const MOST_WARNINGS: usize = 256;
 /// After spending so much others get a turn.
 const TURN: u64 = 1_000_000;
 
@@ -234,6 +236,7 @@ impl Verdict<'_> {
                     continue;
                 }
             };
+            let many = params.len() > 1;
             if namespace.is_none() {
                 namespace = Some(self.namespace(policy).await?);
             }
@@ -246,11 +249,13 @@ impl Verdict<'_> {
                 conditions_asked: &conditions_asked,
                 namespace: namespace.as_ref().unwrap_or(&Value::Null),
             };
-            for param in &params {
+            for param in params {
+                // To read it is work too, as much as an expression pays for looking at all of a text.
+                self.left = self.left.saturating_sub(param.len() as u64 / 10);
                 let before = self.left;
-                let decisions = round.evaluate(param, &mut self.left);
+                let decisions = round.evaluate(&param.read(), &mut self.left);
                 self.carry_out(policy, binding, decisions);
-                if before - self.left > TURN {
+                if many || before - self.left > TURN {
                     tokio::task::yield_now().await;
                 }
             }
@@ -268,7 +273,10 @@ impl Verdict<'_> {
                     "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {}",
                     policy.name, binding.name, decision.message
                 );
-                told.lock().unwrap_or_else(PoisonError::into_inner).push(words);
+                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                if told.len() < MOST_WARNINGS {
+                    told.push(words);
+                }
             }
         }
     }

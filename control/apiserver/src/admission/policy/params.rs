@@ -1,4 +1,6 @@
 //! The parameters that a binding names: objects of any kind, as they are stored now.
+//!
+//! Whoever may write objects of such a kind decides how many there are and how large, so that they are read one at a time.
 
 use std::sync::Arc;
 
@@ -7,18 +9,45 @@ use serde_json::Value;
 
 use super::super::Request;
 use super::binding::{Binding, Chosen};
-use crate::cache::Scope;
+use crate::cache::{Entry, Scope};
 use crate::context;
 use crate::status::Result;
 
-/// The parameters to evaluate a policy with, each once; null stands for none. The inner error is one of configuration.
+/// A parameter to evaluate a policy with.
+pub(super) enum Param {
+    /// The policy is evaluated without any.
+    None,
+    Object(Value),
+    Cached(Arc<Kind>, Arc<Entry>),
+}
+
+impl Param {
+    /// How many bytes there are to be read.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Param::None | Param::Object(_) => 0,
+            Param::Cached(_, entry) => entry.len(),
+        }
+    }
+
+    /// The object, or null.
+    pub(super) fn read(self) -> Value {
+        match self {
+            Param::None => Value::Null,
+            Param::Object(object) => object,
+            Param::Cached(kind, entry) => named(&kind, entry.decode(&kind)),
+        }
+    }
+}
+
+/// The parameters to evaluate a policy with, each once. The inner error is one of configuration.
 pub(super) async fn collect(
     request: &Request<'_>,
     object: &Value,
     kind: Option<&Arc<Kind>>,
     binding: &Binding,
-) -> Result<Result<Vec<Value>, String>> {
-    let (Some(kind), Some(wanted)) = (kind, &binding.params) else { return Ok(Ok(vec![Value::Null])) };
+) -> Result<Result<Vec<Param>, String>> {
+    let (Some(kind), Some(wanted)) = (kind, &binding.params) else { return Ok(Ok(vec![Param::None])) };
     let namespace = match (kind.namespaced, wanted.namespace.as_str()) {
         (true, "") => match request.placed(object) {
             "" => {
@@ -42,7 +71,7 @@ pub(super) async fn collect(
             match stored {
                 Some(stored) => {
                     let served = context.served(kind, stored).await?;
-                    vec![named(kind, context::read(kind, &served)?)]
+                    vec![Param::Object(named(kind, context::read(kind, &served)?))]
                 }
                 None => Vec::new(),
             }
@@ -55,8 +84,8 @@ pub(super) async fn collect(
             };
             let snapshot = context.caches.of(kind).snapshot(&Scope { prefix, node: None, key: None });
             let served = context.served_entries(kind, snapshot.entries).await?;
-            let chosen = served.iter().filter(|entry| entry.matches(Some(labels), None));
-            chosen.map(|entry| named(kind, entry.decode(kind))).collect()
+            let chosen = served.into_iter().filter(|entry| entry.matches(Some(labels), None));
+            chosen.map(|entry| Param::Cached(kind.clone(), entry)).collect()
         }
     };
     if found.is_empty() && wanted.required {

@@ -25,9 +25,8 @@ impl Mutating for ParamPermission {
         Box::pin(async move {
             let key = if request.kind.kind == "ValidatingAdmissionPolicy" { "paramKind" } else { "paramRef" };
             let given = &object["spec"][key];
-            let known = request.old.is_some_and(|old| {
-                old["spec"][key] == *given && old["spec"]["policyName"] == object["spec"]["policyName"]
-            });
+            // As upstream has it, a binding is looked at with every update.
+            let known = key == "paramKind" && request.old.is_some_and(|old| old["spec"][key] == *given);
             if !given.is_object() || known || request.identity.is_in(MASTERS) {
                 return Ok(());
             }
