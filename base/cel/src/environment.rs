@@ -15,6 +15,9 @@ use crate::plan;
 use crate::program::Program;
 use crate::schema::Schema;
 
+/// The type of `authorizer`.
+pub(crate) const AUTHORIZER: &str = "kubernetes.authorization.Authorizer";
+
 /// The longest expression that is looked at, in characters. Larger ones do not fit into what stores them.
 const LONGEST: usize = 1 << 20;
 
@@ -78,7 +81,7 @@ impl Environment {
     /// With `authorizer` and `authorizer.requestResource`, as admission has them.
     #[must_use]
     pub fn with_authorizer(self) -> Environment {
-        self.with_variable("authorizer", Type::Library("kubernetes.authorization.Authorizer")).with_variable(
+        self.with_variable("authorizer", Type::Library(AUTHORIZER)).with_variable(
             "authorizer.requestResource",
             Type::Library("kubernetes.authorization.ResourceCheck"),
         )

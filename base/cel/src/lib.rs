@@ -26,6 +26,7 @@
 //! `docs/adr/0018` says why this is our own.
 //! <https://kubernetes.io/docs/reference/using-api/cel/>, <https://github.com/google/cel-spec/blob/master/doc/langdef.md>
 
+pub mod admission;
 mod ast;
 pub mod authorizer;
 mod check;

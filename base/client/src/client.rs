@@ -111,6 +111,12 @@ impl Client {
         text(self.request_stream(request).await?).await
     }
 
+    /// The JSON at a path that is none of a resource, such as a document about the server.
+    pub async fn get(&self, path: &str) -> Result<Value> {
+        let request = Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new());
+        self.request(request.map_err(|error| Error::Request(error.into()))?).await
+    }
+
     /// Sends a request; the JSON of the answer.
     pub async fn request(&self, request: Request<Vec<u8>>) -> Result<Value> {
         serde_json::from_str(&self.request_text(request).await?).map_err(Error::Decode)

@@ -6,7 +6,7 @@ use podwire_client::Client;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::{garbage, namespaces, nodes, quotas, roles};
+use crate::{garbage, namespaces, nodes, policies, quotas, roles};
 
 /// What the controllers need.
 #[derive(Clone)]
@@ -72,6 +72,7 @@ impl Controllers {
         let mut tasks = JoinSet::new();
         tasks.spawn(namespaces::run(self.config.clone(), shutdown.clone()));
         tasks.spawn(garbage::run(self.config.clone(), shutdown.clone()));
+        tasks.spawn(policies::run(self.config.clone(), shutdown.clone()));
         tasks.spawn(quotas::run(self.config.clone(), shutdown.clone()));
         tasks.spawn(roles::run(self.config.clone(), shutdown.clone()));
         tasks.spawn(nodes::run(self.config, shutdown));

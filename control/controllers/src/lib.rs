@@ -1,4 +1,5 @@
-//! Objects that make objects: service accounts, namespaces, garbage, node lifecycle, aggregated roles, quotas.
+//! Objects that make objects: service accounts, namespaces, garbage, node lifecycle, aggregated roles, quotas,
+//! types of policies.
 //!
 //! Each controller is one task that owns what it has seen, fed by watches and timers; what it decides is
 //! in pure functions (`plan.rs`), what it writes goes out as POST, PATCH, DELETE or a subresource.
@@ -7,6 +8,7 @@ mod config;
 mod garbage;
 mod namespaces;
 mod nodes;
+mod policies;
 mod quotas;
 mod roles;
 mod watching;

@@ -7,7 +7,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("podwire-apiserver", &["podwire-store", "podwire-api", "podwire-cel", "podwire-trace", "podwire-wire"]),
     ("podwire-store", &["podwire-wire"]),
     ("podwire-scheduler", &["podwire-api", "podwire-cel", "podwire-client", "podwire-trace"]),
-    ("podwire-controllers", &["podwire-api", "podwire-client"]),
+    ("podwire-controllers", &["podwire-api", "podwire-cel", "podwire-client"]),
     (
         "podwire-runtime",
         &[

@@ -4,6 +4,7 @@
 
 mod garbage;
 mod life;
+mod policies;
 mod quotas;
 mod roles;
 mod support;
