@@ -1,4 +1,5 @@
 //! Where the pods behind a service are: by its EndpointSlices, or by its selector while nobody has written any.
+//! Who passes requests of users on goes only to endpoints that are pods, and by Endpoints too, as upstream does.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -70,8 +71,7 @@ pub(crate) async fn of_service(
 fn in_slices(slices: &[&Value], port: &str) -> Vec<SocketAddr> {
     let mut addresses = Vec::new();
     for slice in slices {
-        let named = list(&slice["ports"]).iter().find(|one| one["name"].as_str().unwrap_or_default() == port);
-        let Some(port) = named.and_then(|one| port_number(&one["port"])) else { continue };
+        let Some(port) = named_port(slice, port) else { continue };
         for endpoint in list(&slice["endpoints"]).iter().filter(|one| one["conditions"]["ready"] != false) {
             let texts = list(&endpoint["addresses"]).iter().filter_map(Value::as_str);
             addresses.extend(texts.filter_map(|text| Some(SocketAddr::new(text.parse().ok()?, port))));
@@ -114,6 +114,109 @@ fn container_port(pod: &Value, name: &str) -> Option<u16> {
     let containers = list(&pod["spec"]["containers"]).iter();
     let ports = containers.flat_map(|container| list(&container["ports"]));
     port_number(&ports.into_iter().find(|port| port["name"] == name)?["containerPort"])
+}
+
+/// The pods behind a service, for requests that are passed on.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Behind {
+    /// Nothing is written about the service, and it selects nobody.
+    Unknown,
+    /// No pod is behind it at all.
+    Nobody,
+    /// The ready ones that have the port; there may be none.
+    Pods(Vec<SocketAddr>),
+}
+
+/// An endpoint that has the port, as somebody wrote it down.
+struct Claim<'a> {
+    ip: &'a str,
+    port: u16,
+    target: &'a Value,
+}
+
+/// The pods behind the port of this name.
+pub(crate) async fn pods_behind(
+    context: &Context,
+    namespace: &str,
+    name: &str,
+    port: &str,
+) -> Result<Behind, ApiError> {
+    let found = |object: Result<Value, ApiError>| match object {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if error.code == http::StatusCode::NOT_FOUND => Ok(None),
+        Err(error) => Err(error),
+    };
+    let written = found(context.object(builtin::endpoints(), namespace, name).await)?;
+    let slices = context.cached(builtin::endpoint_slices(), namespace);
+    let own = |slice: &&Value| slice["metadata"]["labels"]["kubernetes.io/service-name"] == name;
+    let slices: Vec<&Value> = slices.iter().filter(own).collect();
+    let claims = match &written {
+        Some(endpoints) if !list(&endpoints["subsets"]).is_empty() => in_subsets(endpoints, port),
+        _ if !slices.is_empty() => claimed(&slices, port),
+        Some(_) => return Ok(Behind::Nobody),
+        None => {
+            let Some(service) = found(context.object(builtin::services(), namespace, name).await)? else {
+                return Ok(Behind::Unknown);
+            };
+            return Ok(selected(context, namespace, &service, port));
+        }
+    };
+    let mut pods = Vec::new();
+    for claim in claims {
+        let named = claim.target["name"].as_str().unwrap_or_default();
+        if claim.target["namespace"] != namespace || named.is_empty() {
+            continue;
+        }
+        let Some(pod) = found(context.object(builtin::pods(), namespace, named).await)? else { continue };
+        pods.extend(list(&pod["status"]["podIPs"]).iter().any(|one| one["ip"] == claim.ip).then_some(claim));
+    }
+    let addresses = pods.iter().filter_map(|claim| Some(SocketAddr::new(claim.ip.parse().ok()?, claim.port)));
+    Ok(Behind::Pods(addresses.collect()))
+}
+
+fn selected(context: &Context, namespace: &str, service: &Value, port: &str) -> Behind {
+    if service["spec"]["selector"].as_object().is_none_or(serde_json::Map::is_empty) {
+        return Behind::Unknown;
+    }
+    let ports = list(&service["spec"]["ports"]);
+    let Some(found) = ports.iter().find(|one| one["name"].as_str().unwrap_or_default() == port) else {
+        return Behind::Pods(Vec::new());
+    };
+    match by_selector(context, namespace, service, found) {
+        addresses if addresses.is_empty() => Behind::Nobody,
+        addresses => Behind::Pods(addresses),
+    }
+}
+
+fn in_subsets<'a>(endpoints: &'a Value, port: &str) -> Vec<Claim<'a>> {
+    let mut claims = Vec::new();
+    for subset in list(&endpoints["subsets"]) {
+        let Some(port) = named_port(subset, port) else { continue };
+        for address in list(&subset["addresses"]) {
+            let ip = address["ip"].as_str().unwrap_or_default();
+            claims.push(Claim { ip, port, target: &address["targetRef"] });
+        }
+    }
+    claims
+}
+
+fn claimed<'a>(slices: &[&'a Value], port: &str) -> Vec<Claim<'a>> {
+    let mut claims = Vec::new();
+    for slice in slices {
+        let Some(port) = named_port(slice, port) else { continue };
+        for endpoint in list(&slice["endpoints"]).iter().filter(|one| one["conditions"]["ready"] != false) {
+            // There may be several addresses, and only the first one counts.
+            let ip = endpoint["addresses"][0].as_str().unwrap_or_default();
+            claims.push(Claim { ip, port, target: &endpoint["targetRef"] });
+        }
+    }
+    claims
+}
+
+/// The number of a port by its name, in a subset or a slice.
+fn named_port(of: &Value, name: &str) -> Option<u16> {
+    let found = list(&of["ports"]).iter().find(|one| one["name"].as_str().unwrap_or_default() == name);
+    port_number(&found?["port"])
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ pub(crate) mod bootstrap;
 pub(crate) mod create;
 pub(crate) mod decode;
 pub(crate) mod delete;
+pub(crate) mod forward;
 pub(crate) mod list;
 pub(crate) mod options;
 pub(crate) mod page;
@@ -135,6 +136,7 @@ fn choose(call: &mut Call) -> BoxFuture<'_, Result<Response>> {
         Some(Part::Eviction) => Box::pin(pods::evict(call)),
         Some(Part::Token) => Box::pin(tokens::request(call)),
         Some(Part::Log | Part::Exec | Part::Attach | Part::PortForward) => Box::pin(proxy::answer(call)),
+        Some(Part::Proxy) => Box::pin(forward::answer(call)),
         Some(_) => Box::pin(async { Ok(root::page_not_found()) }),
     }
 }
@@ -164,6 +166,10 @@ pub(crate) fn meaning(kind: &Kind, target: &ResourceInfo, verb: &str) -> Result<
         None => kind.verbs,
         Some(part) => kind.subresource(part).ok_or_else(|| no_such_part(kind, target))?.verbs,
     };
+    if part == Some(Part::Proxy) && verb.is_empty() {
+        // `OPTIONS` is passed on too, and has no verb.
+        return Ok((Verb::Get, part));
+    }
     let verb =
         Verb::parse(verb).filter(|verb| verbs.contains(*verb)).ok_or_else(ApiError::method_not_allowed)?;
     let named = target.route.named;

@@ -5,6 +5,7 @@
 //! `--max-mutating-requests-inflight`, `--request-timeout`); its priorities and fair queues are not here.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -181,19 +182,26 @@ pub(crate) struct Wire {
     /// When the answers must be sent that are not sent yet.
     unsent: Mutex<HashMap<u64, Instant>>,
     numbers: AtomicU64,
+    peer: Option<IpAddr>,
     _place: Option<OwnedSemaphorePermit>,
 }
 
 impl Wire {
-    pub(crate) fn new(place: Option<OwnedSemaphorePermit>) -> Arc<Self> {
+    pub(crate) fn new(place: Option<OwnedSemaphorePermit>, peer: Option<IpAddr>) -> Arc<Self> {
         Arc::new(Self {
             open: AtomicUsize::new(0),
             last: AtomicU64::new(0),
             begun: Instant::now(),
             unsent: Mutex::default(),
             numbers: AtomicU64::new(0),
+            peer,
             _place: place,
         })
+    }
+
+    /// The address of the client.
+    pub(crate) fn peer(&self) -> Option<IpAddr> {
+        self.peer
     }
 
     /// A request begins.
@@ -364,7 +372,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_is_idle_without_requests_and_stalled_with_unread_answers() {
-        let wire = Wire::new(None);
+        let wire = Wire::new(None, None);
         tokio::time::advance(Duration::from_secs(5)).await;
         assert_eq!(wire.idle(), Duration::from_secs(5));
         let mut open = wire.begin();
@@ -383,7 +391,7 @@ mod tests {
     #[tokio::test]
     async fn a_large_answer_is_counted_until_it_is_sent_and_a_small_one_is_not() {
         let gate = Gate::new(1);
-        let wire = Wire::new(None);
+        let wire = Wire::new(None, None);
         let small = respond(StatusCode::OK, "text/plain", "ok");
         drop(until_sent(small, gate.enter(), wire.begin(), None));
         let large = respond(StatusCode::OK, "text/plain", vec![7_u8; 300_000]);

@@ -150,7 +150,8 @@ fn resource_of(path: &str) -> Option<(ResourceInfo, Prefix)> {
         info.group = parts[1].to_owned();
     }
     info.version = parts[before].to_owned();
-    info.route.nowhere = parts.iter().any(|part| part.is_empty());
+    let empty = parts.iter().position(|part| part.is_empty());
+    let all = parts.len();
     parts.drain(..=before);
     let prefix = match parts[0] {
         "watch" if parts.len() > 1 => Prefix::Watch,
@@ -173,6 +174,9 @@ fn resource_of(path: &str) -> Option<(ResourceInfo, Prefix)> {
         info.subresource = part(2);
         info.tail = parts.get(3..).unwrap_or_default().join("/");
     }
+    // What is passed on may have empty parts; whoever gets it cleans them away.
+    let taken = all - parts.len() + 3;
+    info.route.nowhere = empty.is_some_and(|at| at < taken || info.subresource != "proxy");
     Some((info, prefix))
 }
 

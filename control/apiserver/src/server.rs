@@ -201,7 +201,7 @@ impl ApiServer {
             return;
         };
         let (tls, context, tasks) = (self.tls.clone(), self.context.clone(), self.tasks.clone());
-        let wire = Wire::new(Some(place));
+        let wire = Wire::new(Some(place), stream.peer_addr().ok().map(|peer| peer.ip()));
         self.tasks.spawn(async move {
             if let Err(error) = connection(stream, &tls, context, tasks, drain, wire).await {
                 tracing::debug!(error, "connection ended");

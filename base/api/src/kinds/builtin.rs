@@ -43,6 +43,7 @@ well_known! {
     validating_webhooks: "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations";
     admission_policies: "admissionregistration.k8s.io", "v1", "validatingadmissionpolicies";
     policy_bindings: "admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings";
+    endpoints: "", "v1", "endpoints";
     endpoint_slices: "discovery.k8s.io", "v1", "endpointslices";
     cluster_roles: "rbac.authorization.k8s.io", "v1", "clusterroles";
     cluster_role_bindings: "rbac.authorization.k8s.io", "v1", "clusterrolebindings";

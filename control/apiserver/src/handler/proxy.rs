@@ -47,6 +47,16 @@ impl KubeletClient {
         Ok(())
     }
 
+    /// What kubelets are spoken to with.
+    pub(super) fn config(&self) -> Arc<rustls::ClientConfig> {
+        self.connector.load_full()
+    }
+
+    /// Where connections to nodes and pods run.
+    pub(super) fn tasks(&self) -> &TaskTracker {
+        &self.tasks
+    }
+
     /// Sends one request over a connection of its own.
     async fn send(
         &self,
@@ -94,9 +104,9 @@ fn client_config(pki: &Pki) -> Result<Arc<rustls::ClientConfig>, PkiError> {
 }
 
 /// Where a kubelet listens.
-struct Endpoint {
-    host: String,
-    port: u16,
+pub(super) struct Endpoint {
+    pub(super) host: String,
+    pub(super) port: u16,
 }
 
 /// Carries the request of a call to the kubelet.
@@ -120,7 +130,8 @@ pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
     if log { fetch_log(call, &endpoint, &uri).await } else { tunnel(call, &endpoint, &uri).await }
 }
 
-async fn find_endpoint(call: &Call, node: &str) -> Result<Endpoint> {
+/// Where the kubelet of a node listens.
+pub(super) async fn find_endpoint(call: &Call, node: &str) -> Result<Endpoint> {
     let found = call.context.object(builtin::nodes(), "", node).await;
     let object = found.map_err(|error| match error.code {
         StatusCode::NOT_FOUND => ApiError::not_found(&call.kind, node),
@@ -311,23 +322,32 @@ async fn tunnel(call: &mut Call, node: &Endpoint, uri: &str) -> Result<Response>
         .header(header::HOST, format!("{}:{}", node.host, node.port))
         .body(body::empty())
         .map_err(ApiError::internal)?;
-    let mut answer = call.context.kubelets.send(node, request).await?;
+    let answer = call.context.kubelets.send(node, request).await?;
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         return refused(answer).await;
     }
-    let kubelet = hyper::upgrade::on(&mut answer);
+    Ok(tunnelled(call, client, answer))
+}
+
+/// The answer to an upgrade that the other side agreed to; from then on bytes are carried both ways.
+pub(super) fn tunnelled(
+    call: &Call,
+    client: hyper::upgrade::OnUpgrade,
+    mut answer: hyper::Response<hyper::body::Incoming>,
+) -> Response {
+    let other = hyper::upgrade::on(&mut answer);
     let shutdown = call.context.shutdown.clone();
     // The stream keeps the place of the connection that it was.
     let wire = call.parts.extensions.get::<Arc<Wire>>().cloned();
     call.context.kubelets.tasks.spawn(async move {
         let _wire = wire;
-        let (Ok(client), Ok(kubelet)) = tokio::join!(client, kubelet) else { return };
-        let (mut client, mut kubelet) = (TokioIo::new(client), TokioIo::new(kubelet));
+        let (Ok(client), Ok(other)) = tokio::join!(client, other) else { return };
+        let (mut client, mut other) = (TokioIo::new(client), TokioIo::new(other));
         tokio::select! {
             () = shutdown.cancelled() => {}
-            result = tokio::io::copy_bidirectional(&mut client, &mut kubelet) => {
+            result = tokio::io::copy_bidirectional(&mut client, &mut other) => {
                 if let Err(error) = result {
-                    tracing::debug!(%error, "a stream to a kubelet ended");
+                    tracing::debug!(%error, "a stream ended");
                 }
             }
         }
@@ -335,7 +355,7 @@ async fn tunnel(call: &mut Call, node: &Endpoint, uri: &str) -> Result<Response>
     let mut response = http::Response::new(body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *response.headers_mut() = answer.headers().clone();
-    Ok(response)
+    response
 }
 
 /// The kubelet's refusal, in its own words.

@@ -93,7 +93,9 @@ impl Server {
         let pair = self.pki.issue_client(user, groups).unwrap();
         let text = self.pki.kubeconfig(&self.url, user, &pair);
         let config = kube::config::Kubeconfig::from_yaml(&text).unwrap();
-        let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await.unwrap();
+        let mut config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await.unwrap();
+        // A refusal is an answer.
+        config.default_retry = false;
         kube::Client::try_from(config).unwrap()
     }
 
