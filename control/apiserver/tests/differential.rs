@@ -8,6 +8,10 @@
 #![cfg(feature = "interop")]
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 
+#[path = "support/backend.rs"]
+mod backend;
+#[path = "support/inside.rs"]
+mod inside;
 #[path = "support/server.rs"]
 mod server;
 
@@ -34,6 +38,7 @@ struct Answer {
     body: Value,
     warning: Option<String>,
     media: Option<String>,
+    location: Option<String>,
 }
 
 impl Side {
@@ -51,7 +56,7 @@ impl Side {
         let mut request = http::Request::builder().method(line["m"].as_str().unwrap()).uri(&path);
         request = request.header("user-agent", "difftest/1");
         let body = match (&line["b"], line["raw"].as_str()) {
-            (_, Some(raw)) => Some(raw.to_owned()),
+            (_, Some(raw)) => Some(self.fill_in(raw)),
             (Value::Null, None) => None,
             (body, None) => Some(self.fill_in(&body.to_string())),
         };
@@ -63,12 +68,16 @@ impl Side {
             request = request.header(key, value.as_str().unwrap());
         }
         let request = request.body(kube::client::Body::from(body.unwrap_or_default().into_bytes())).unwrap();
-        let response = self.client.send(request).await.unwrap();
+        let Ok(response) = self.client.send(request).await else {
+            let body = "the connection was broken off".into();
+            return Answer { code: 0, body, warning: None, media: None, location: None };
+        };
         let header =
             |name: &str| response.headers().get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
         // Only ours says what it stores and does not enforce.
         let warning = header("warning").filter(|text| !text.contains(": stored, but this version does not"));
-        let (code, media) = (response.status().as_u16(), header("content-type"));
+        let (code, media, location) =
+            (response.status().as_u16(), header("content-type"), header("location"));
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         let body = serde_json::from_slice(&bytes)
             .unwrap_or_else(|_| Value::from(String::from_utf8_lossy(&bytes).into_owned()));
@@ -78,7 +87,7 @@ impl Side {
                 self.saved.insert(format!("{name}.{key}"), value.to_owned());
             }
         }
-        Answer { code, body, warning, media }
+        Answer { code, body, warning, media, location }
     }
 }
 
@@ -97,17 +106,24 @@ impl Side {
     }
 }
 
-#[tokio::test]
-async fn answers_agree_with_upstream() {
-    let ours = server::start().await;
-    let upstream = upstream::start(&ours.pki).await;
-    let mut left = Side::new(ours.remote("kubernetes-admin", &["system:masters"]).await);
-    let mut right = Side::new(upstream.client(&ours.pki).await);
-    let corpora = [
-        include_str!("differential/corpus.jsonl"),
-        include_str!("differential/admission.jsonl"),
-        include_str!("differential/policy.jsonl"),
-    ];
+/// What came of the comparison.
+struct Compared {
+    requests: usize,
+    allowed: usize,
+    report: Vec<String>,
+}
+
+impl Compared {
+    fn check(&self, least: usize) {
+        let Self { requests, allowed, report } = self;
+        assert!(*requests >= least, "the corpus has only {requests} requests");
+        let differ = report.len();
+        assert!(differ == 0, "{differ} of {requests} answers differ ({allowed} may):\n{}", report.join("\n"));
+    }
+}
+
+/// Asks both sides every line of the corpora.
+async fn compare(left: &mut Side, right: &mut Side, corpora: &[&str]) -> Compared {
     let (mut compared, mut allowed, mut report) = (0, 0, Vec::new());
     for (number, line) in corpora.iter().flat_map(|corpus| corpus.lines()).enumerate() {
         let line: Value = serde_json::from_str(line).unwrap();
@@ -127,11 +143,10 @@ async fn answers_agree_with_upstream() {
             differences.push(format!("code: ours {}, upstream {}", a.code, b.code));
         }
         let mut others = compare::differences(&a.body, &b.body);
-        if a.warning != b.warning || a.media != b.media {
-            others.push(format!(
-                "headers: ours {:?} {:?}, upstream {:?} {:?}",
-                a.warning, a.media, b.warning, b.media
-            ));
+        let headers =
+            |answer: &Answer| format!("{:?} {:?} {:?}", answer.warning, answer.media, answer.location);
+        if headers(&a) != headers(&b) {
+            others.push(format!("headers: ours {}, upstream {}", headers(&a), headers(&b)));
         }
         match line["allow"].as_str() {
             None => differences.extend(others),
@@ -149,15 +164,47 @@ async fn answers_agree_with_upstream() {
             report.push(format!("{head}\n    {}", differences.join("\n    ")));
         }
     }
+    Compared { requests: compared, allowed, report }
+}
+
+#[tokio::test]
+async fn answers_agree_with_upstream() {
+    let ours = server::start().await;
+    let upstream = upstream::start(&ours.pki, &[]).await;
+    let mut left = Side::new(ours.remote("kubernetes-admin", &["system:masters"]).await);
+    let mut right = Side::new(upstream.client(&ours.pki).await);
+    let corpora = [
+        include_str!("differential/corpus.jsonl"),
+        include_str!("differential/admission.jsonl"),
+        include_str!("differential/policy.jsonl"),
+    ];
+    let compared = compare(&mut left, &mut right, &corpora).await;
     let races = [races::run(&left.client).await, races::run(&right.client).await];
     upstream.stop().await;
     ours.stop().await;
     assert_eq!(races[0], races[1], "races end as they do upstream");
-    assert!(compared >= 300, "the corpus has only {compared} requests");
-    assert!(
-        report.is_empty(),
-        "{} of {compared} answers differ ({allowed} may):\n{}",
-        report.len(),
-        report.join("\n")
-    );
+    compared.check(300);
+}
+
+#[tokio::test]
+async fn proxies_agree_with_upstream() {
+    if !inside::inside("proxies_agree_with_upstream") {
+        return;
+    }
+    let ours = server::start().await;
+    // There is no route from which upstream could learn an address of its own.
+    let advertised = format!("--advertise-address={}", inside::ADDRESS);
+    let upstream = upstream::start(&ours.pki, &[&advertised]).await;
+    let plain = backend::plain(inside::ADDRESS).await;
+    let secure = backend::tls(inside::ADDRESS, &ours.pki, inside::ADDRESS, false).await;
+    let mut left = Side::new(ours.remote("kubernetes-admin", &["system:masters"]).await);
+    let mut right = Side::new(upstream.client(&ours.pki).await);
+    for side in [&mut left, &mut right] {
+        side.saved.insert("plain".to_owned(), plain.port.to_string());
+        side.saved.insert("secure".to_owned(), secure.port.to_string());
+    }
+    let compared = compare(&mut left, &mut right, &[include_str!("differential/proxies.jsonl")]).await;
+    upstream.stop().await;
+    ours.stop().await;
+    compared.check(40);
 }

@@ -248,7 +248,7 @@ async fn a_service_is_asked_at_a_ready_pod_of_its_port() {
         ("s", 503, "no endpoints available for service \"s\""),
         ("s:7", 503, "no service port 7 found for service \"s\""),
         ("s:none", 503, "no endpoints available for service \"s:none\""),
-        ("none", 404, "endpoints \"none\" not found"),
+        ("none", 404, "services \"none\" not found"),
         ("none:80", 404, "services \"none\" not found"),
         ("ftp:s:80", 400, "invalid service request \"ftp:s:80\""),
     ];
@@ -259,7 +259,7 @@ async fn a_service_is_asked_at_a_ready_pod_of_its_port() {
     // By slices, and only to endpoints that are pods of this address.
     make_service(&server, "t", &Value::Null).await;
     let none = server.get(&format!("{SERVICES}/t:80/proxy/")).await;
-    assert_eq!(code_and_words(&none), (404, "endpoints \"t\" not found"));
+    assert_eq!(code_and_words(&none), (404, "services \"t\" not found"));
     let slice = |target: Value, ready: bool| {
         json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
             "metadata": {"name": "t-1", "labels": {"kubernetes.io/service-name": "t"}},
@@ -491,7 +491,7 @@ async fn an_upgraded_connection_is_a_tunnel() {
     drop(stream);
     let (refused, _tasks) = ask_for_upgrade(&server, &format!("{PODS}/p/proxy/no-upgrade")).await;
     assert_eq!(refused.status(), 403);
-    assert_eq!(refused.into_body().collect().await.unwrap().to_bytes(), "not with you");
+    assert_eq!(refused.into_body().collect().await.unwrap().to_bytes(), "not with you at /no-upgrade");
     let (odd, _tasks) = ask_for_upgrade(&server, &format!("{PODS}/p/proxy/x")).await;
     assert_eq!(odd.status(), 500);
     let words = odd.into_body().collect().await.unwrap().to_bytes();

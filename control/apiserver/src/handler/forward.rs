@@ -199,9 +199,8 @@ async fn pass(call: &mut Call, location: &Location, whole: &str, path: &str) -> 
     }
     let asked = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_owned();
     let links = Links::new(whole, path, location.host.clone(), asked);
-    let uri = links::join(&links.prefix, if path.is_empty() { "/" } else { path });
-    let uri = HeaderValue::from_bytes(uri.as_bytes());
-    let uri = uri.map_err(|_| unreachable("net/http: invalid header field value for \"X-Forwarded-Uri\""))?;
+    let uri = links::escape(&links::join(&links.prefix, if path.is_empty() { "/" } else { path }));
+    let uri = HeaderValue::from_str(&uri).map_err(|error| unreachable(&error.to_string()))?;
     headers.insert("x-forwarded-uri", uri);
     let body = call.body.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).take();
     let request = request(call, headers, path, body.unwrap_or_else(body::empty))?;

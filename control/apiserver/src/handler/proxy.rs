@@ -144,7 +144,11 @@ pub(super) async fn find_endpoint(call: &Call, node: &str) -> Result<Endpoint> {
     };
     let host = ["InternalIP", "ExternalIP", "InternalDNS", "Hostname"].iter().find_map(|wanted| of(wanted));
     let host = host.ok_or_else(|| {
-        ApiError::internal(format!("no preferred addresses found; known addresses: [] of node {node}"))
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let shown = |one: &Value| format!("{{{} {}}}", text(&one["type"]), text(&one["address"]));
+        let known: Vec<String> = addresses.iter().map(shown).collect();
+        let why = format!("no preferred addresses found; known addresses: [{}]", known.join(" "));
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", why)
     })?;
     let port = object["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64().unwrap_or(10250);
     Ok(Endpoint { host, port: u16::try_from(port).unwrap_or(10250) })

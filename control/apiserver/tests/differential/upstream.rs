@@ -30,8 +30,8 @@ fn spawn(mut command: Command, log: &Path) -> Child {
     command.stdout(Stdio::null()).stderr(log).kill_on_drop(true).spawn().unwrap()
 }
 
-/// Starts etcd and kube-apiserver and waits until they are ready.
-pub(crate) async fn start(pki: &Pki) -> Upstream {
+/// Starts etcd and kube-apiserver, the latter with these flags too, and waits until they are ready.
+pub(crate) async fn start(pki: &Pki, flags: &[&str]) -> Upstream {
     let dir = tempfile::tempdir().unwrap();
     let (etcd_port, peer_port, port) = (free_port(), free_port(), free_port());
     let etcd_url = format!("http://127.0.0.1:{etcd_port}");
@@ -63,7 +63,7 @@ pub(crate) async fn start(pki: &Pki) -> Upstream {
         "--service-cluster-ip-range=10.96.0.0/16".into(),
         "--endpoint-reconciler-type=none".into(),
     ]);
-    api.current_dir(dir.path());
+    api.args(flags).current_dir(dir.path());
     let upstream = Upstream {
         url: format!("https://127.0.0.1:{port}"),
         processes: vec![spawn(etcd, &dir.path().join("etcd.log")), spawn(api, &dir.path().join("api.log"))],
@@ -79,7 +79,9 @@ impl Upstream {
         let pair = pki.issue_client("kubernetes-admin", &["system:masters"]).unwrap();
         let text = pki.kubeconfig(&self.url, "kubernetes-admin", &pair);
         let config = kube::config::Kubeconfig::from_yaml(&text).unwrap();
-        let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await.unwrap();
+        let mut config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await.unwrap();
+        // A refusal is an answer.
+        config.default_retry = false;
         kube::Client::try_from(config).unwrap()
     }
 

@@ -118,14 +118,25 @@ async fn answer(
             let response = response.header("content-type", "text/html").header("content-encoding", "gzip");
             response.body(full(packer.finish().unwrap())).unwrap()
         }
-        "/redirect" => response.status(302).header("location", "/elsewhere?q=1").body(full("moved")).unwrap(),
-        "/away" => response.status(307).header("location", "http://other/x").body(full("moved")).unwrap(),
+        "/redirect" => response
+            .status(302)
+            .header("location", "/elsewhere?q=1")
+            .header("content-type", "text/plain")
+            .body(full("moved"))
+            .unwrap(),
+        "/away" => response
+            .status(307)
+            .header("location", "http://other/x")
+            .header("content-type", "text/plain")
+            .body(full("moved"))
+            .unwrap(),
         "/teapot" => response.status(418).header("retry-after", "7").body(full("short and stout")).unwrap(),
         "/headers" => response
             .header("access-control-allow-origin", "*")
             .header("cache-control", "max-age=60")
             .header("keep-alive", "timeout=5")
             .header("x-own", "kept")
+            .header("content-type", "text/plain")
             .body(full("headers"))
             .unwrap(),
         "/stream" => {
@@ -141,7 +152,10 @@ async fn answer(
             response.header("content-type", "text/html").body(frames.boxed_unsync()).unwrap()
         }
         "/upgrade" if request.headers().contains_key(header::UPGRADE) => upgraded(request),
-        "/no-upgrade" => response.status(403).body(full("not with you")).unwrap(),
+        "/no-upgrade" => {
+            let words = format!("not with you at {}", request.uri());
+            response.status(403).header("content-type", "text/plain").body(full(words)).unwrap()
+        }
         _ => tell(request).await,
     }
 }

@@ -94,7 +94,9 @@ fn connect_words(error: &io::Error) -> String {
 fn tls_words(error: &io::Error) -> String {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match inner {
-        Some(rustls::Error::InvalidMessage(_)) => "http: server gave HTTP response to HTTPS client".into(),
+        Some(rustls::Error::InvalidMessage(_)) => {
+            "tls: first record does not look like a TLS handshake".into()
+        }
         _ if error.kind() == io::ErrorKind::UnexpectedEof => "EOF".into(),
         _ => format!("tls: {error}"),
     }

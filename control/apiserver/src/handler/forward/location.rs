@@ -6,7 +6,6 @@
 use std::net::{IpAddr, SocketAddr};
 
 use http::StatusCode;
-use podwire_api::builtin;
 use serde_json::Value;
 
 use crate::endpoints;
@@ -121,7 +120,7 @@ async fn service(call: &Call, id: &Id<'_>) -> Result<Location> {
     }
     let none = |name: &str| ApiError::unavailable(format!("no endpoints available for service {name:?}"));
     let mut behind = match endpoints::pods_behind(context, namespace, id.name, &port).await? {
-        endpoints::Behind::Unknown => return Err(ApiError::not_found(builtin::endpoints(), id.name)),
+        endpoints::Behind::Unknown => return Err(ApiError::not_found(&call.kind, id.name)),
         endpoints::Behind::Nobody => return Err(none(id.name)),
         endpoints::Behind::Pods(addresses) => addresses,
     };
