@@ -24,7 +24,7 @@ mod taint_nodes_by_condition;
 pub(crate) mod webhook;
 
 use futures::future::BoxFuture;
-use podwire_api::{Kind, Part};
+use podwire_api::{Kind, Part, builtin};
 use podwire_store::Revision;
 use resource_quota::Charge;
 use serde_json::Value;
@@ -138,7 +138,11 @@ impl<'a> Request<'a> {
 
     /// The namespace of the request; a namespace is in itself.
     fn placed<'o>(&'o self, object: &'o Value) -> &'o str {
-        if self.kind.is("", "Namespace") { self.named(object) } else { self.namespace }
+        let namespaces = builtin::namespaces();
+        match self.kind.is(&namespaces.group, &namespaces.kind) {
+            true => self.named(object),
+            false => self.namespace,
+        }
     }
 
     /// Whether it is about an object of this kind, and not about a part of one.
