@@ -148,21 +148,53 @@ fn call<'a>(
         let connection = driven(connection);
         // The connection ends with the exchange, which drops its sender.
         let (exchanged, ()) = tokio::join!(exchange, connection);
-        let (status, bytes) = exchanged.map_err(posted)?;
-        match status {
-            StatusCode::OK | StatusCode::CREATED | StatusCode::ACCEPTED => Ok(bytes),
-            StatusCode::NOT_FOUND => Err("the server could not find the requested resource".to_owned()),
-            other => {
-                let text: String = String::from_utf8_lossy(&bytes).trim().chars().take(512).collect();
-                let shown = if text.is_empty() {
-                    other.canonical_reason().unwrap_or("unknown").to_owned()
-                } else {
-                    text
-                };
-                Err(format!("an error on the server ({shown:?}) has prevented the request from succeeding"))
-            }
+        let (status, media, bytes) = exchanged.map_err(posted)?;
+        if !status.is_success() {
+            return Err(refused(status, &media, &bytes));
         }
+        if bytes.is_empty() {
+            let code = status.as_u16();
+            return Err(format!("0-length response with status code: {code} and content type: {media}"));
+        }
+        Ok(bytes)
     })
+}
+
+/// What upstream says about an answer with such a code; words of the webhook are told where they are plain text.
+fn refused(status: StatusCode, media: &str, bytes: &[u8]) -> String {
+    let told: String = if media.is_empty() || media.starts_with("text/") {
+        String::from_utf8_lossy(bytes).trim().chars().take(512).collect()
+    } else {
+        "unknown".to_owned()
+    };
+    match status {
+        StatusCode::BAD_REQUEST => "the server rejected our request for an unknown reason".to_owned(),
+        StatusCode::UNAUTHORIZED => "the server has asked for the client to provide credentials".to_owned(),
+        StatusCode::FORBIDDEN => told,
+        StatusCode::NOT_FOUND => "the server could not find the requested resource".to_owned(),
+        StatusCode::METHOD_NOT_ALLOWED => {
+            "the server does not allow this method on the requested resource".to_owned()
+        }
+        StatusCode::CONFLICT => "the server reported a conflict".to_owned(),
+        StatusCode::UNPROCESSABLE_ENTITY => {
+            "the server rejected our request due to an error in our request".to_owned()
+        }
+        StatusCode::GATEWAY_TIMEOUT => {
+            "the server was unable to return a response in the time allotted, but may still be processing the request"
+                .to_owned()
+        }
+        StatusCode::TOO_MANY_REQUESTS => {
+            "the server has received too many requests and has asked us to try again later".to_owned()
+        }
+        StatusCode::SERVICE_UNAVAILABLE => "the server is currently unable to handle the request".to_owned(),
+        status if status.is_server_error() => {
+            format!("an error on the server ({told:?}) has prevented the request from succeeding")
+        }
+        status => format!(
+            "the server responded with the status code {} but did not return more information",
+            status.as_u16()
+        ),
+    }
 }
 
 type Connection = http1::Connection<TokioIo<TlsStream<TcpStream>>, Body>;
@@ -181,12 +213,14 @@ fn exchange(
     mut sender: http1::SendRequest<Body>,
     request: Request<Body>,
     limit: usize,
-) -> BoxFuture<'static, Result<(StatusCode, Bytes), String>> {
+) -> BoxFuture<'static, Result<(StatusCode, String, Bytes), String>> {
     Box::pin(async move {
         let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
         let status = response.status();
+        let media = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let media = media.unwrap_or_default().to_owned();
         let bytes = read_body(boxed(response.into_body()), limit).await.map_err(|error| error.message)?;
-        Ok((status, bytes))
+        Ok((status, media, bytes))
     })
 }
 

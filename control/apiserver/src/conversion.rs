@@ -23,6 +23,7 @@ use crate::callout::Client;
 use crate::codec;
 use crate::context::Context;
 use crate::handler::create::{encode, new_uid};
+use crate::handler::decode::no_object;
 use crate::status::{ApiError, Result};
 
 /// How long a webhook may take.
@@ -212,11 +213,14 @@ pub(crate) fn read(
     asked: &[Value],
     desired: &str,
 ) -> std::result::Result<Vec<Value>, String> {
-    let review = strict::decode_json(answer).map_err(|error| {
-        let why = format!("couldn't get version/kind; json parse error: {error}");
-        conversion.failed(asked, &why)
-    })?;
-    let mut made = conversion.read(review.value, uid, asked, desired)?;
+    let unreadable = |why: String| {
+        conversion.failed(asked, &format!("couldn't get version/kind; json parse error: {why}"))
+    };
+    let review = strict::decode_json(answer).map_err(|error| unreadable(error.to_string()))?.value;
+    if !review.is_object() && !review.is_null() {
+        return Err(unreadable(no_object(&review)));
+    }
+    let mut made = conversion.read(review, uid, asked, desired)?;
     made.iter_mut().for_each(|object| conversion.conform(object));
     Ok(made)
 }

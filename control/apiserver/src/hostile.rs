@@ -1,14 +1,23 @@
-//! The parsers of a request line, of its headers and of tokens fed with any text, for fuzzing and for tests.
+//! What reads foreign text, fed with any text, for fuzzing and for tests: request lines, headers, tokens, definitions with
+//! objects of theirs, and the replies of webhooks.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
+use podwire_api::definition::{self, Rules, Source, conditions};
+use podwire_api::{Kind, builtin, defaults, strategy, strict, validate};
 use serde_json::Value;
 
+use crate::admission::webhook;
 use crate::authn;
+use crate::conversion;
+use crate::handler::create;
 use crate::handler::{page, websocket};
 use crate::negotiate;
 use crate::query::Query;
 use crate::request::RequestInfo;
+use crate::rules::Lazy;
 use crate::token::Tokens;
 
 /// Reads a method, a path with its query and the value of `Accept` and `Content-Type` as the server does; whether they
@@ -71,6 +80,85 @@ pub fn log_socket(headers: &HeaderMap, data: &[u8]) -> Option<(HeaderMap, Bytes)
     }
     let agreed = websocket::agree(headers)?;
     Some((agreed.response.headers().clone(), agreed.message(data)))
+}
+
+/// A definition that nobody stores.
+#[derive(Debug)]
+struct Loose(Value);
+
+impl Source for Loose {
+    fn definition(&self) -> Option<Value> {
+        Some(self.0.clone())
+    }
+
+    fn rules(self: Arc<Self>, version: &str) -> Option<Arc<dyn Rules>> {
+        Some(Arc::new(Lazy::new(self, version)))
+    }
+}
+
+/// A definition, with the kinds that are served of it.
+pub struct Defined(Vec<Arc<Kind>>);
+
+impl Defined {
+    /// Reads, defaults and checks a definition as the server does. Nothing when it would be refused. Must never panic.
+    pub fn read(bytes: &[u8]) -> Option<Defined> {
+        let kind = builtin::custom_resource_definitions();
+        let mut definition = shaped(kind, bytes)?;
+        if !validate::create(kind, &definition).is_empty()
+            || !create::expressions(kind, &definition, None).is_empty()
+        {
+            return None;
+        }
+        definition["status"] = conditions::settled(&definition, &[], "2026-01-01T00:00:00Z")?;
+        let source: Arc<dyn Source> = Arc::new(Loose(definition.clone()));
+        Some(Defined(definition::kinds(&definition, &source)))
+    }
+
+    /// What the server would store of an object, for each version that takes it. Must never panic, and an object that
+    /// was taken is not changed by being read again.
+    pub fn objects(&self, bytes: &[u8]) -> Vec<Value> {
+        let taken = self.0.iter().filter_map(|kind| {
+            let object = shaped(kind, bytes)?;
+            // Ignored: what it complains of does not matter here; only panics do.
+            drop(validate::update(kind, &object, &object));
+            if !validate::create(kind, &object).is_empty() {
+                return None;
+            }
+            let mut again = object.clone();
+            kind.strategy.to_storage(&mut again);
+            kind.strategy.to_served(&mut again);
+            Some(object)
+        });
+        taken.collect()
+    }
+
+    /// The objects in the reply of a conversion webhook that was asked for these in the first version. Must never panic.
+    pub fn converted(&self, reply: &[u8], uid: &str, asked: &[Value]) -> Option<Vec<Value>> {
+        let kind = self.0.first()?;
+        let conversion = kind.strategy.conversion()?;
+        let desired = conversion.api_version(&kind.version);
+        asked.iter().try_for_each(|object| conversion.check(object, &desired)).ok()?;
+        conversion::read(conversion, reply, uid, asked, &desired).ok()
+    }
+}
+
+/// An object of a kind as it is before it is checked.
+fn shaped(kind: &Kind, bytes: &[u8]) -> Option<Value> {
+    let mut object = strict::decode_json(bytes).ok()?.value;
+    strict::conform(kind, &mut object).ok()?;
+    defaults::apply(kind, &mut object);
+    kind.strategy.complete(&mut object);
+    strategy::prepare_create(kind, &mut object);
+    Some(object)
+}
+
+/// What the reply of an admission webhook makes of a pod. Must never panic.
+pub fn admission_reply(reply: &[u8], uid: &str, pod: &Value) -> Option<Value> {
+    let kind = builtin::pods();
+    let made = webhook::answered(reply, uid, kind, pod).ok()?;
+    // Ignored: most of what is made is wrong; only panics count.
+    drop(validate::create(kind, &made));
+    Some(made)
 }
 
 #[cfg(test)]

@@ -286,7 +286,7 @@ async fn what_a_webhook_may_not_do_is_refused_and_nothing_else_is_affected() {
     said("failed: ").await;
     hook.answer(|_| Reply::Raw(200, format!("\"{}\"", "x".repeat(17 << 20))));
     said("failed: ").await;
-    hook.answer(|_| Reply::Raw(503, "tired".into()));
+    hook.answer(|_| Reply::Raw(500, "tired".into()));
     said("failed: an error on the server (\"tired\") has prevented the request from succeeding").await;
 
     change(|object| {
@@ -448,6 +448,17 @@ async fn reviews_are_of_the_version_that_the_webhook_understands() {
     });
     assert_eq!(server.post(V2, &widget("v2", "a", "one")).await.code, 201);
     assert_eq!(hook.asked()[0]["apiVersion"], "apiextensions.k8s.io/v1beta1");
+    for (nothing, told) in [
+        ("5", "json: cannot unmarshal number into"),
+        ("[]", "json: cannot unmarshal array into"),
+        ("null", "no response provided"),
+        ("{}", "no response provided"),
+    ] {
+        hook.answer(move |_| Reply::Raw(200, nothing.to_owned()));
+        let read = server.get(&format!("{V2}/a")).await;
+        assert_eq!(read.code, 500, "{nothing}: {}", read.text);
+        assert!(message(&read).contains(told), "{nothing}: {}", read.text);
+    }
     for (conversion, told) in [
         (
             json!({"conversionReviewVersions": ["v9"]}),

@@ -14,9 +14,13 @@ mod backend;
 mod inside;
 #[path = "support/server.rs"]
 mod server;
+#[path = "support/webhook.rs"]
+mod webhook;
 
 #[path = "differential/compare.rs"]
 mod compare;
+#[path = "differential/conversion.rs"]
+mod conversion;
 #[path = "differential/races.rs"]
 mod races;
 #[path = "differential/upstream.rs"]
@@ -207,4 +211,15 @@ async fn proxies_agree_with_upstream() {
     upstream.stop().await;
     ours.stop().await;
     compared.check(40);
+}
+
+#[tokio::test]
+async fn conversions_agree_with_upstream() {
+    let ours = server::start().await;
+    let upstream = upstream::start(&ours.pki).await;
+    let mut left = Side::new(ours.remote("kubernetes-admin", &["system:masters"]).await);
+    let mut right = Side::new(upstream.client(&ours.pki).await);
+    conversion::compare(&mut left, &mut right, &ours.pki).await;
+    upstream.stop().await;
+    ours.stop().await;
 }

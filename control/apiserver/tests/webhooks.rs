@@ -141,6 +141,7 @@ async fn a_webhook_that_is_away_slow_or_confused_is_told_of_or_passed_over() {
         Some("namespace") => Reply::patch(review, &json!([{"op": "replace", "path": "/metadata/namespace", "value": "kube-system"}])),
         Some("kind") => Reply::patch(review, &json!([{"op": "replace", "path": "/kind", "value": "Secret"}])),
         Some("shape") => Reply::patch(review, &json!([{"op": "replace", "path": "/data", "value": [1]}])),
+        Some("bent") => Reply::patch(review, &json!([{"op": "replace", "path": "/metadata", "value": "x"}])),
         Some("nowhere") => Reply::patch(review, &json!([{"op": "remove", "path": "/data/none"}])),
         _ => allow(review),
     })
@@ -166,7 +167,7 @@ async fn a_webhook_that_is_away_slow_or_confused_is_told_of_or_passed_over() {
         assert!(message.starts_with(&head), "{name}: {message}");
     }
     assert!(begun.elapsed() < Duration::from_secs(15), "no longer than it has");
-    for name in ["namespace", "kind", "shape", "nowhere"] {
+    for name in ["namespace", "kind", "shape", "bent", "nowhere"] {
         let refused = server.post(MAPS, &map(name)).await;
         assert_eq!(refused.code, 500, "{name}: {}", refused.text);
         assert_eq!(server.get(&format!("{MAPS}/{name}")).await.code, 404);

@@ -156,17 +156,10 @@ impl Conversion {
     /// The converted objects of an answer that says that all went well.
     fn response(&self, mut review: Value, uid: &str) -> Result<Vec<Value>, String> {
         let strict = self.review_version == Some("v1");
-        let (version, kind) = (text(&review["apiVersion"]), text(&review["kind"]));
-        if strict && (version != "apiextensions.k8s.io/v1" || kind != REVIEW) {
-            let got = if version.contains('/') { version.to_owned() } else { format!("/{version}") };
-            return Err(format!(
-                "expected webhook response of {REVIEW_GROUP}/v1, Kind={REVIEW}, got {got}, Kind={kind}"
-            ));
-        }
-        let response = &mut review["response"];
-        if !response.is_object() {
+        self.is_review(text(&review["apiVersion"]), text(&review["kind"]))?;
+        let Some(response) = review.get_mut("response").filter(|response| response.is_object()) else {
             return Err("no response provided".to_owned());
-        }
+        };
         let given = text(&response["uid"]);
         if strict && given != uid {
             return Err(format!("expected response.uid={uid:?}, got {given:?}"));
@@ -181,15 +174,53 @@ impl Conversion {
         match response["convertedObjects"].take() {
             Value::Array(objects) => Ok(objects),
             Value::Null => Ok(Vec::new()),
-            _ => Err("json: cannot unmarshal response.convertedObjects into Go value of type \
-                      []runtime.RawExtension"
-                .to_owned()),
+            other => Err(format!(
+                "json: cannot unmarshal {} into Go struct field ConversionResponse.response.convertedObjects of type \
+                 []runtime.RawExtension",
+                json_type(&other)
+            )),
+        }
+    }
+
+    /// Whether an answer says that it is a review of the version that was asked in; the old version may be silent.
+    fn is_review(&self, version: &str, kind: &str) -> Result<(), String> {
+        let asked = self.review_version.unwrap_or("v1");
+        let own = format!("{REVIEW_GROUP}/{asked}");
+        let said =
+            (if version.is_empty() { &own } else { version }, if kind.is_empty() { REVIEW } else { kind });
+        let other =
+            REVIEW_VERSIONS.into_iter().find(|other| said == (&format!("{REVIEW_GROUP}/{other}"), REVIEW));
+        match other {
+            None => Err(format!(
+                "no kind {:?} is registered for version {:?} in scheme \"pkg/runtime/scheme.go:111\"",
+                said.1, said.0
+            )),
+            Some(other) if other != asked => {
+                Err(format!("converting ({other}.{REVIEW}) to ({asked}.{REVIEW}): unknown conversion"))
+            }
+            Some(_) if asked == "v1" && (version.is_empty() || kind.is_empty()) => {
+                let got = if version.is_empty() { "/" } else { version };
+                Err(format!("expected webhook response of {own}, Kind={REVIEW}, got {got}, Kind={kind}"))
+            }
+            Some(_) => Ok(()),
         }
     }
 
     /// One object of an answer, if it can be what the original is in the other version.
     fn believed(&self, mut object: Value, original: &Value, desired: &str) -> Result<Value, String> {
-        if !object.is_object() || text(&object["kind"]).is_empty() {
+        match &object {
+            Value::Object(_) => {}
+            Value::Null => return Err("unexpected end of JSON input".to_owned()),
+            other => {
+                let kind = json_type(other);
+                return Err(format!(
+                    "json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
+                ));
+            }
+        }
+        // A version that cannot be read takes the kind with it.
+        let unreadable = text(&object["apiVersion"]).matches('/').count() > 1;
+        if unreadable || text(&object["kind"]).is_empty() {
             return Err(format!("Object 'Kind' is missing in '{object}'"));
         }
         let shown = self.shown(std::slice::from_ref(original));
@@ -263,6 +294,18 @@ fn check_texts(key: &str, texts: &Map<String, Value>, before: Option<&Value>) ->
     match errors.done() {
         errors if errors.is_empty() => Ok(()),
         errors => Err(validate::summary(&errors)),
+    }
+}
+
+/// How Go names the type of a JSON value that it does not decode.
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
     }
 }
 
@@ -379,6 +422,15 @@ mod tests {
         assert!(change("labels", json!({"a": "?"})).starts_with(&format!(
             "{FOR} returned invalid metadata: metadata.labels: Invalid value: \"?\": "
         )));
+    }
+
+    #[test]
+    fn an_answer_of_the_old_version_that_is_no_object_is_refused() {
+        let old = Conversion { review_version: Some("v1beta1"), ..conversion() };
+        for answer in [json!(5), json!("x"), json!([]), json!(null), json!({"response": 5})] {
+            let told = old.read(answer, "x", &[widget("v1")], "ex.com/v2").unwrap_err();
+            assert_eq!(told, "conversion webhook for ex.com/v1, Kind=Widget failed: no response provided");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use futures::future::{BoxFuture, join_all};
 use hook::Hook;
 use podwire_api::{Kind, Part, builtin, defaults, patch, strict};
 use review::Answer;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::matching::{self, Matched};
 use super::rights::Rights;
@@ -250,25 +250,10 @@ async fn apply(
         )));
     }
     let before = matched.shown(request, object).await?.into_owned();
-    let mut new = before.clone();
-    patch::json(&mut new, changes).map_err(ApiError::internal)?;
-    if new == before {
-        return Ok(false);
-    }
-    for key in ["apiVersion", "kind"] {
-        if new[key] != before[key] {
-            let words = format!("admission webhook \"{}\" changed the {key} of the object", hook.name);
-            return Err(ApiError::internal(words));
-        }
-    }
+    let Some(mut new) = patched(&hook.name, &before, changes)? else { return Ok(false) };
     if request.part == Some(Part::Scale) {
         scale::set_replicas(request.kind, object, new["spec"]["replicas"].clone());
         return Ok(true);
-    }
-    // What the books on field owners say is not a webhook's to change.
-    match before["metadata"].get("managedFields") {
-        Some(fields) => new["metadata"]["managedFields"] = fields.clone(),
-        None => drop(new["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"))),
     }
     if let Some(other) = &matched.other {
         new = matching::in_version(request, other, request.kind, new).await?;
@@ -289,4 +274,75 @@ async fn apply(
     }
     *object = new;
     Ok(true)
+}
+
+/// An object as the patch of a webhook makes it; none when it stays as it is.
+fn patched(hook: &str, before: &Value, changes: &Value) -> Result<Option<Value>> {
+    let mut new = before.clone();
+    patch::json(&mut new, changes).map_err(ApiError::internal)?;
+    if new == *before {
+        return Ok(None);
+    }
+    for key in ["apiVersion", "kind"] {
+        if new[key] != before[key] {
+            let words = format!("admission webhook \"{hook}\" changed the {key} of the object");
+            return Err(ApiError::internal(words));
+        }
+    }
+    if new["metadata"].is_null() && new.is_object() {
+        new["metadata"] = json!({});
+    }
+    let Some(Value::Object(metadata)) = new.get_mut("metadata") else {
+        let words = format!("admission webhook \"{hook}\" made something else of the object's metadata");
+        return Err(ApiError::internal(words));
+    };
+    // What the books on field owners say is not a webhook's to change.
+    match before["metadata"].get("managedFields") {
+        Some(fields) => drop(metadata.insert("managedFields".to_owned(), fields.clone())),
+        None => drop(metadata.remove("managedFields")),
+    }
+    Ok(Some(new))
+}
+
+/// What an answer to the review `uid` makes of an object of a kind, before it is validated; the error says why nothing.
+pub(crate) fn answered(
+    answer: &[u8],
+    uid: &str,
+    kind: &Kind,
+    object: &Value,
+) -> std::result::Result<Value, String> {
+    let answer = Answer::read(answer, uid, "v1", true)?;
+    if let Some(status) = answer.denied {
+        return Err(review::denied("a", status).to_string());
+    }
+    let Some(changes) = answer.patch else { return Ok(object.clone()) };
+    let patched = patched("a", object, &changes).map_err(|error| error.message)?;
+    let Some(mut new) = patched else { return Ok(object.clone()) };
+    strict::conform(kind, &mut new).map_err(|error| error.to_string())?;
+    defaults::apply(kind, &mut new);
+    Ok(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_that_leaves_no_object_is_refused_and_the_books_stay() {
+        let before = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "a", "managedFields": [{"manager": "m"}]}});
+        let put = |path: &str, value: Value| {
+            patched("h", &before, &json!([{"op": "replace", "path": path, "value": value}]))
+        };
+        let kept = put("/metadata", json!({"name": "a", "labels": {}})).unwrap().unwrap();
+        assert_eq!(kept["metadata"]["managedFields"], json!([{"manager": "m"}]));
+        assert_eq!(put("/metadata/name", json!("a")).unwrap(), None);
+        for value in [json!("x"), json!([]), json!(1)] {
+            let told = put("/metadata", value).unwrap_err().message;
+            assert!(told.contains("metadata"), "{told}");
+        }
+        for value in [json!("x"), json!(null), json!([])] {
+            assert!(put("", value).is_err());
+        }
+    }
 }

@@ -96,6 +96,11 @@ fn yaml_error(error: &serde_yaml_ng::Error) -> String {
     format!("yaml: {}", &text[..end])
 }
 
+/// What upstream says of JSON that has to be an object and is none.
+pub(crate) fn no_object(value: &Value) -> String {
+    format!("json: cannot unmarshal {} into Go value of type {TYPE_META}", go_type(value))
+}
+
 /// How Go names the type of a JSON value.
 pub(crate) fn go_type(value: &Value) -> &'static str {
     match value {
@@ -136,10 +141,10 @@ pub(crate) fn object(
     }
     if !value.is_object() {
         let (kind, start) = (&kind.kind, summary(bytes));
-        let why = format!("cannot unmarshal {} into Go value of type {TYPE_META}", go_type(&value));
+        let why = no_object(&value);
         return Err(ApiError::bad_request(format!(
             "the object provided is unrecognized (must be of type {kind}): \
-             couldn't get version/kind; json parse error: json: {why} ({start})"
+             couldn't get version/kind; json parse error: {why} ({start})"
         )));
     }
     if kind.schema.is_structural() {

@@ -87,7 +87,7 @@ impl Upstream {
 
     async fn wait(&self, pki: &Pki) {
         let client = self.client(pki).await;
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(180);
         loop {
             let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
             if client.request_text(request).await.is_ok_and(|text| text == "ok") {

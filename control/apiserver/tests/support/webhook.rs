@@ -144,7 +144,8 @@ async fn serve(stream: tokio::net::TcpStream, acceptor: tokio_rustls::TlsAccepto
                 Reply::Raw(code, text) => (code, text),
                 Reply::Hang => std::future::pending().await,
             };
-            let response = http::Response::builder().status(code).header("content-type", "application/json");
+            let media = if (200..300).contains(&code) { "application/json" } else { "text/plain" };
+            let response = http::Response::builder().status(code).header("content-type", media);
             Ok::<_, std::convert::Infallible>(response.body(Full::new(Bytes::from(text))).unwrap())
         }
     });
