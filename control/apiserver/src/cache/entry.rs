@@ -26,10 +26,14 @@ pub(crate) struct Entry {
     /// that the bytes are in, then keys and values of the labels.
     words: Words,
     /// The object in other versions that a webhook has made of it.
-    served: Mutex<Option<Box<Vec<Arc<Entry>>>>>,
+    served: Mutex<Option<Box<Served>>>,
     /// The object in protobuf, once somebody has read it that way.
     binary: OnceLock<Bytes>,
 }
+
+/// An object in other versions; in a place of its own, as nearly no entry has any.
+#[derive(Debug, Default)]
+struct Served(Vec<Arc<Entry>>);
 
 impl Entry {
     /// Reads what selectors need; an unreadable value is reported and gives `None`.
@@ -85,15 +89,15 @@ impl Entry {
     /// The object in the version of `kind`, if a webhook has made it for this very kind.
     pub(crate) fn served(&self, kind: &Arc<Kind>) -> Option<Arc<Entry>> {
         let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
-        served.as_ref()?.iter().find(|entry| Arc::ptr_eq(&entry.kind, kind)).cloned()
+        served.as_ref()?.0.iter().find(|entry| Arc::ptr_eq(&entry.kind, kind)).cloned()
     }
 
     /// Keeps what a webhook has made of it, in place of what was made for another kind of that version.
     pub(crate) fn keep_served(&self, made: Arc<Entry>) {
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         let served = served.get_or_insert_default();
-        served.retain(|entry| entry.kind.version != made.kind.version);
-        served.push(made);
+        served.0.retain(|entry| entry.kind.version != made.kind.version);
+        served.0.push(made);
     }
 
     /// The value of a selectable field.

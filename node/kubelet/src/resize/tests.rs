@@ -1,3 +1,5 @@
+//! What a resize is made of: allocations, changes, what is told.
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -16,7 +18,7 @@ fn running(applied: cri::LinuxContainerResources) -> Observed {
         id: "id".into(),
         metadata: Some(cri::ContainerMetadata { name: "c".into(), attempt: 0 }),
         state: cri::ContainerState::ContainerRunning as i32,
-        resources: Some(cri::ContainerResources { linux: Some(applied), ..Default::default() }),
+        resources: Some(cri::ContainerResources { linux: Some(applied) }),
         ..Default::default()
     };
     let mut observed = Observed::default();

@@ -159,17 +159,13 @@ async fn a_container_that_asked_for_it_is_restarted_with_its_new_resources() {
     resize(&cluster, "web", json!({"limits": {"memory": "128Mi"}})).await;
     let after = cluster.until("web", "restarted", |pod| restarts(pod) == 1 && settled(pod)).await;
     assert_eq!(cluster.fake.calls("update_container_resources"), 0);
-    let world = cluster.fake.world.lock().unwrap();
-    let limits: Vec<i64> = world
-        .containers
-        .values()
-        .filter_map(|made| {
-            let linux = made.config.linux.as_ref()?.resources.as_ref()?;
-            Some(linux.memory_limit_in_bytes)
-        })
-        .collect();
+    let memory = |made: &crate::runtime::Made| {
+        let linux = made.config.linux.as_ref().and_then(|linux| linux.resources.as_ref());
+        linux.map(|resources| resources.memory_limit_in_bytes)
+    };
+    let limits: Vec<i64> =
+        cluster.fake.world.lock().unwrap().containers.values().filter_map(memory).collect();
     assert!(limits.contains(&(128 << 20)), "{limits:?}");
-    drop(world);
     assert!(cluster.event("web", "Killing").await.contains("resize requires restart"));
     assert_eq!(after.status.unwrap().phase.as_deref(), Some("Running"));
     cluster.stop().await;

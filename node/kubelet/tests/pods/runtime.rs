@@ -220,7 +220,7 @@ fn container_status(id: &str, made: &Made) -> cri::ContainerStatus {
             .config
             .linux
             .as_ref()
-            .map(|linux| cri::ContainerResources { linux: linux.resources.clone(), ..Default::default() }),
+            .map(|linux| cri::ContainerResources { linux: linux.resources.clone() }),
         ..Default::default()
     }
 }
