@@ -165,12 +165,12 @@ pub(crate) fn limit(item: &mut Object) {
 }
 
 pub(crate) fn webhook(hook: &mut Object) {
-    set(hook, "failurePolicy", "Fail");
-    set(hook, "matchPolicy", "Equivalent");
+    absent(hook, "failurePolicy", "Fail");
+    absent(hook, "matchPolicy", "Equivalent");
     absent(hook, "namespaceSelector", json!({}));
     absent(hook, "objectSelector", json!({}));
     absent(hook, "timeoutSeconds", 10);
-    each(hook, "rules", |rule| set(rule, "scope", "*"));
+    each(hook, "rules", |rule| absent(rule, "scope", "*"));
     if let Some(Value::Object(service)) = child(hook, "clientConfig").get_mut("service") {
         absent(service, "port", 443);
     }
@@ -182,7 +182,7 @@ pub(crate) fn match_resources(resources: &mut Object) {
     absent(resources, "namespaceSelector", json!({}));
     absent(resources, "objectSelector", json!({}));
     for key in ["resourceRules", "excludeResourceRules"] {
-        each(resources, key, |rule| set(rule, "scope", "*"));
+        each(resources, key, |rule| absent(rule, "scope", "*"));
     }
 }
 

@@ -183,6 +183,11 @@ pub trait Strategy: std::fmt::Debug + Send + Sync {
         true
     }
 
+    /// Whether a changed object's metadata is compared with the old one's only by the rules of any object.
+    fn compares_metadata_once(&self) -> bool {
+        false
+    }
+
     /// Whether a changed object's metadata is judged once more like that of a new one; clients see what is said twice.
     fn looks_at_all_metadata_again(&self) -> bool {
         false

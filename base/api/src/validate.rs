@@ -86,7 +86,7 @@ pub fn update_part(kind: &Kind, part: Part, new: &Value, old: &Value) -> Vec<Fie
 fn metadata_update(kind: &Kind, new: &Value, old: &Value, errors: &mut Errors) {
     meta::of_any(new, errors);
     meta::update(new, old, errors);
-    if kind.strategy.has_common_metadata() {
+    if kind.strategy.has_common_metadata() && !kind.strategy.compares_metadata_once() {
         meta::update(new, old, errors);
     }
     if kind.strategy.has_common_metadata() && kind.strategy.has_core_finalizers() {

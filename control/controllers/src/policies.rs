@@ -114,7 +114,7 @@ async fn check(client: &Client, spec: &Value) -> podwire_client::Result<Vec<Valu
     };
     for kind in plan::kinds(&rules, |resource| asked.kind(resource)) {
         let Some(schema) = asked.schema(&kind).await? else { continue };
-        let environment = plan::environment(spec, schema.as_ref(), &params);
+        let environment = plan::environment(spec, schema.as_ref(), params.as_ref().map(Option::as_ref));
         environments.push((kind, environment));
     }
     let mut warnings = Vec::new();

@@ -15,12 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
+	_ "k8s.io/kubernetes/pkg/apis/admissionregistration/install"
 	_ "k8s.io/kubernetes/pkg/apis/apps/install"
 	_ "k8s.io/kubernetes/pkg/apis/autoscaling/install"
 	_ "k8s.io/kubernetes/pkg/apis/batch/install"
@@ -37,6 +39,11 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/scheduling/install"
 	_ "k8s.io/kubernetes/pkg/apis/storage/install"
 
+	"k8s.io/kubernetes/pkg/registry/admissionregistration/mutatingwebhookconfiguration"
+	"k8s.io/kubernetes/pkg/registry/admissionregistration/resolver"
+	"k8s.io/kubernetes/pkg/registry/admissionregistration/validatingadmissionpolicy"
+	"k8s.io/kubernetes/pkg/registry/admissionregistration/validatingadmissionpolicybinding"
+	"k8s.io/kubernetes/pkg/registry/admissionregistration/validatingwebhookconfiguration"
 	"k8s.io/kubernetes/pkg/registry/apps/controllerrevision"
 	"k8s.io/kubernetes/pkg/registry/apps/daemonset"
 	"k8s.io/kubernetes/pkg/registry/apps/deployment"
@@ -85,50 +92,61 @@ import (
 // parts of a resource that can be written, each with its strategy; the empty name is the main one.
 type parts map[string]rest.RESTUpdateStrategy
 
+// resolve knows no resource; whoever asks may read all parameters.
+var resolve = resolver.ResourceResolverFunc(func(kind schema.GroupVersionKind) (schema.GroupVersionResource, error) {
+	return schema.GroupVersionResource{}, fmt.Errorf("no resource for %v", kind)
+})
+
+var policies = validatingadmissionpolicy.NewStrategy(nil, resolve)
+
 var strategies = map[string]parts{
-	"certificatesigningrequests":  {"": certificates.Strategy, "status": certificates.StatusStrategy, "approval": certificates.ApprovalStrategy},
-	"clusterrolebindings":         {"": clusterrolebinding.Strategy},
-	"clusterroles":                {"": clusterrole.Strategy},
-	"configmaps":                  {"": configmap.Strategy},
-	"controllerrevisions":         {"": controllerrevision.Strategy},
-	"cronjobs":                    {"": cronjob.Strategy, "status": cronjob.StatusStrategy},
-	"csidrivers":                  {"": csidriver.Strategy},
-	"csinodes":                    {"": csinode.Strategy},
-	"csistoragecapacities":        {"": csistoragecapacity.Strategy},
-	"daemonsets":                  {"": daemonset.Strategy, "status": daemonset.StatusStrategy},
-	"deployments":                 {"": deployment.Strategy, "status": deployment.StatusStrategy},
-	"endpoints":                   {"": endpoint.Strategy},
-	"endpointslices":              {"": endpointslice.Strategy},
-	"events":                      {"": event.Strategy},
-	"flowschemas":                 {"": flowschema.Strategy, "status": flowschema.StatusStrategy},
-	"horizontalpodautoscalers":    {"": horizontalpodautoscaler.Strategy, "status": horizontalpodautoscaler.StatusStrategy},
-	"ingressclasses":              {"": ingressclass.Strategy},
-	"ingresses":                   {"": ingress.Strategy, "status": ingress.StatusStrategy},
-	"ipaddresses":                 {"": ipaddress.Strategy},
-	"jobs":                        {"": job.Strategy, "status": job.StatusStrategy},
-	"leases":                      {"": lease.Strategy},
-	"namespaces":                  {"": namespace.Strategy, "status": namespace.StatusStrategy, "finalize": namespace.FinalizeStrategy},
-	"networkpolicies":             {"": networkpolicy.Strategy},
-	"nodes":                       {"": node.Strategy, "status": node.StatusStrategy},
-	"persistentvolumeclaims":      {"": persistentvolumeclaim.Strategy, "status": persistentvolumeclaim.StatusStrategy},
-	"persistentvolumes":           {"": persistentvolume.Strategy, "status": persistentvolume.StatusStrategy},
-	"poddisruptionbudgets":        {"": poddisruptionbudget.Strategy, "status": poddisruptionbudget.StatusStrategy},
-	"podtemplates":                {"": podtemplate.Strategy},
-	"priorityclasses":             {"": priorityclass.Strategy},
-	"prioritylevelconfigurations": {"": prioritylevelconfiguration.Strategy, "status": prioritylevelconfiguration.StatusStrategy},
-	"replicasets":                 {"": replicaset.Strategy, "status": replicaset.StatusStrategy},
-	"replicationcontrollers":      {"": replicationcontroller.Strategy, "status": replicationcontroller.StatusStrategy},
-	"rolebindings":                {"": rolebinding.Strategy},
-	"roles":                       {"": role.Strategy},
-	"runtimeclasses":              {"": runtimeclass.Strategy},
-	"secrets":                     {"": secret.Strategy},
-	"serviceaccounts":             {"": serviceaccount.Strategy},
-	"servicecidrs":                {"": servicecidr.Strategy, "status": servicecidr.StatusStrategy},
-	"services":                    {"": service.Strategy, "status": service.StatusStrategy},
-	"statefulsets":                {"": statefulset.Strategy, "status": statefulset.StatusStrategy},
-	"storageclasses":              {"": storageclass.Strategy},
-	"volumeattachments":           {"": volumeattachment.Strategy, "status": volumeattachment.StatusStrategy},
-	"volumeattributesclasses":     {"": volumeattributesclass.Strategy},
+	"certificatesigningrequests":        {"": certificates.Strategy, "status": certificates.StatusStrategy, "approval": certificates.ApprovalStrategy},
+	"clusterrolebindings":               {"": clusterrolebinding.Strategy},
+	"clusterroles":                      {"": clusterrole.Strategy},
+	"configmaps":                        {"": configmap.Strategy},
+	"controllerrevisions":               {"": controllerrevision.Strategy},
+	"cronjobs":                          {"": cronjob.Strategy, "status": cronjob.StatusStrategy},
+	"csidrivers":                        {"": csidriver.Strategy},
+	"csinodes":                          {"": csinode.Strategy},
+	"csistoragecapacities":              {"": csistoragecapacity.Strategy},
+	"daemonsets":                        {"": daemonset.Strategy, "status": daemonset.StatusStrategy},
+	"deployments":                       {"": deployment.Strategy, "status": deployment.StatusStrategy},
+	"endpoints":                         {"": endpoint.Strategy},
+	"endpointslices":                    {"": endpointslice.Strategy},
+	"events":                            {"": event.Strategy},
+	"flowschemas":                       {"": flowschema.Strategy, "status": flowschema.StatusStrategy},
+	"horizontalpodautoscalers":          {"": horizontalpodautoscaler.Strategy, "status": horizontalpodautoscaler.StatusStrategy},
+	"ingressclasses":                    {"": ingressclass.Strategy},
+	"ingresses":                         {"": ingress.Strategy, "status": ingress.StatusStrategy},
+	"ipaddresses":                       {"": ipaddress.Strategy},
+	"jobs":                              {"": job.Strategy, "status": job.StatusStrategy},
+	"leases":                            {"": lease.Strategy},
+	"mutatingwebhookconfigurations":     {"": mutatingwebhookconfiguration.Strategy},
+	"namespaces":                        {"": namespace.Strategy, "status": namespace.StatusStrategy, "finalize": namespace.FinalizeStrategy},
+	"networkpolicies":                   {"": networkpolicy.Strategy},
+	"nodes":                             {"": node.Strategy, "status": node.StatusStrategy},
+	"persistentvolumeclaims":            {"": persistentvolumeclaim.Strategy, "status": persistentvolumeclaim.StatusStrategy},
+	"persistentvolumes":                 {"": persistentvolume.Strategy, "status": persistentvolume.StatusStrategy},
+	"poddisruptionbudgets":              {"": poddisruptionbudget.Strategy, "status": poddisruptionbudget.StatusStrategy},
+	"podtemplates":                      {"": podtemplate.Strategy},
+	"priorityclasses":                   {"": priorityclass.Strategy},
+	"prioritylevelconfigurations":       {"": prioritylevelconfiguration.Strategy, "status": prioritylevelconfiguration.StatusStrategy},
+	"replicasets":                       {"": replicaset.Strategy, "status": replicaset.StatusStrategy},
+	"replicationcontrollers":            {"": replicationcontroller.Strategy, "status": replicationcontroller.StatusStrategy},
+	"rolebindings":                      {"": rolebinding.Strategy},
+	"roles":                             {"": role.Strategy},
+	"runtimeclasses":                    {"": runtimeclass.Strategy},
+	"secrets":                           {"": secret.Strategy},
+	"serviceaccounts":                   {"": serviceaccount.Strategy},
+	"servicecidrs":                      {"": servicecidr.Strategy, "status": servicecidr.StatusStrategy},
+	"services":                          {"": service.Strategy, "status": service.StatusStrategy},
+	"statefulsets":                      {"": statefulset.Strategy, "status": statefulset.StatusStrategy},
+	"storageclasses":                    {"": storageclass.Strategy},
+	"validatingadmissionpolicies":       {"": policies, "status": validatingadmissionpolicy.NewStatusStrategy(policies)},
+	"validatingadmissionpolicybindings": {"": validatingadmissionpolicybinding.NewStrategy(nil, nil, resolve)},
+	"validatingwebhookconfigurations":   {"": validatingwebhookconfiguration.Strategy},
+	"volumeattachments":                 {"": volumeattachment.Strategy, "status": volumeattachment.StatusStrategy},
+	"volumeattributesclasses":           {"": volumeattributesclass.Strategy},
 }
 
 // question asks about the creation of `new`, or about the change of `old` to it.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Facts, Generation, Object, Strategy};
-use crate::defaults::{self, absent, child, each, set};
+use crate::defaults::{self, absent, child, each};
 use crate::table::{self, Column};
 use crate::validate::{self, Errors};
 use crate::{Kind, Part, syntax};
@@ -23,6 +23,14 @@ impl Strategy for Webhooks {
         Facts { rules_admission: true, ..ADMISSION }
     }
 
+    fn compares_metadata_once(&self) -> bool {
+        true
+    }
+
+    fn looks_at_all_metadata_again(&self) -> bool {
+        true
+    }
+
     fn calls_webhooks(&self) -> bool {
         true
     }
@@ -31,13 +39,17 @@ impl Strategy for Webhooks {
         each(object, "webhooks", |hook| {
             defaults::webhook(hook);
             if self.mutating {
-                set(hook, "reinvocationPolicy", "Never");
+                absent(hook, "reinvocationPolicy", "Never");
             }
         });
     }
 
-    fn validate(&self, _: &Kind, object: &Value, errors: &mut Errors) {
-        validate::webhook::configuration(object, self.mutating, errors);
+    fn validate_create(&self, object: &Value, errors: &mut Errors) {
+        validate::webhook::configuration(object, None, self.mutating, errors);
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        validate::webhook::configuration(new, Some(old), self.mutating, errors);
     }
 
     fn columns(&self) -> &[Column] {
@@ -52,6 +64,14 @@ pub(crate) struct AdmissionPolicies;
 impl Strategy for AdmissionPolicies {
     fn facts(&self) -> Facts {
         Facts { rules_admission: true, ..ADMISSION }
+    }
+
+    fn compares_metadata_once(&self) -> bool {
+        true
+    }
+
+    fn looks_at_all_metadata_again(&self) -> bool {
+        true
     }
 
     fn is_admission_policy(&self) -> bool {
@@ -92,6 +112,14 @@ pub(crate) struct PolicyBindings;
 impl Strategy for PolicyBindings {
     fn facts(&self) -> Facts {
         Facts { rules_admission: true, ..ADMISSION }
+    }
+
+    fn compares_metadata_once(&self) -> bool {
+        true
+    }
+
+    fn looks_at_all_metadata_again(&self) -> bool {
+        true
     }
 
     fn defaults(&self, object: &mut Object) {

@@ -14,17 +14,56 @@ const FORM: &str = "; desired format: https://host[/path]";
 /// The most match conditions that a webhook may have.
 const MOST_CONDITIONS: usize = 64;
 
+/// Side effects that webhooks may have, in order; all but the quiet ones only where they were there before.
+const EFFECTS: [&str; 4] = ["None", "NoneOnDryRun", "Some", "Unknown"];
+const QUIET: [&str; 2] = ["None", "NoneOnDryRun"];
+
+/// What a configuration may go on with because the stored one did already.
+#[derive(Default)]
+struct Before {
+    side_effects: bool,
+    unknown_reviews: bool,
+    same_names: bool,
+    label_values: bool,
+    /// Match conditions are those that were there.
+    same_conditions: bool,
+}
+
+impl Before {
+    fn of(new: &[Value], old: &[Value]) -> Before {
+        let mut names = Seen::default();
+        let selectors = old.iter().flat_map(|hook| [&hook["namespaceSelector"], &hook["objectSelector"]]);
+        let conditions = |hook: &Value| hook["matchConditions"].clone();
+        Before {
+            side_effects: old.iter().any(|hook| !QUIET.contains(&text(&hook["sideEffects"]))),
+            unknown_reviews: old.iter().any(|hook| {
+                let versions = list(&hook["admissionReviewVersions"]);
+                !versions.is_empty() && !versions.iter().any(|version| VERSIONS.contains(&text(version)))
+            }),
+            // All of them are looked at, also those without a name.
+            same_names: old.iter().any(|hook| names.again(text(&hook["name"]))),
+            label_values: selectors.into_iter().any(meta::is_bad_selector),
+            same_conditions: new.iter().map(conditions).eq(old.iter().map(conditions)),
+        }
+    }
+}
+
 /// Rules of a configuration; only mutating webhooks are called again.
-pub(crate) fn configuration(object: &Value, mutating: bool, errors: &mut Errors) {
+pub(crate) fn configuration(object: &Value, old: Option<&Value>, mutating: bool, errors: &mut Errors) {
     let webhooks = Path::root("webhooks");
+    let hooks = list(&object["webhooks"]);
+    let before = old.map(|old| Before::of(hooks, list(&old["webhooks"]))).unwrap_or_default();
     let mut names = Seen::default();
-    for (at, hook) in list(&object["webhooks"]).iter().enumerate() {
+    for (at, hook) in hooks.iter().enumerate() {
         let path = webhooks.index(at);
-        webhook(hook, mutating, &path, errors);
-        let reviews = path.child("admissionReviewVersions");
-        review_versions(&hook["admissionReviewVersions"], MISSING, &reviews, errors);
+        webhook(hook, mutating, &before, &path, errors);
+        let (given, here) = (&hook["admissionReviewVersions"], path.child("admissionReviewVersions"));
+        match before.unknown_reviews {
+            true => distinct_versions(given, MISSING, &here, errors),
+            false => review_versions(given, MISSING, &here, errors),
+        }
         let name = text(&hook["name"]);
-        if !name.is_empty() && names.again(name) {
+        if !before.same_names && !name.is_empty() && names.again(name) {
             errors.duplicate(&path.child("name"), name);
         }
     }
@@ -36,7 +75,7 @@ fn known(hook: &Value, key: &str, supported: &[&str], path: &Path<'_>, errors: &
     }
 }
 
-fn webhook(hook: &Value, mutating: bool, path: &Path<'_>, errors: &mut Errors) {
+fn webhook(hook: &Value, mutating: bool, before: &Before, path: &Path<'_>, errors: &mut Errors) {
     qualified(text(&hook["name"]), &path.child("name"), errors);
     let rules = path.child("rules");
     for (at, one) in list(&hook["rules"]).iter().enumerate() {
@@ -44,22 +83,26 @@ fn webhook(hook: &Value, mutating: bool, path: &Path<'_>, errors: &mut Errors) {
     }
     known(hook, "failurePolicy", &["Fail", "Ignore"], path, errors);
     known(hook, "matchPolicy", &["Equivalent", "Exact"], path, errors);
+    let effects: &[&str] = if before.side_effects { &EFFECTS } else { &QUIET };
     if hook["sideEffects"].is_null() {
-        errors.required(&path.child("sideEffects"), "must specify one of None, NoneOnDryRun");
+        let words = format!("must specify one of {}", effects.join(", "));
+        errors.required(&path.child("sideEffects"), &words);
     }
-    known(hook, "sideEffects", &["None", "NoneOnDryRun"], path, errors);
+    known(hook, "sideEffects", effects, path, errors);
     if let Some(seconds) = hook["timeoutSeconds"].as_i64().filter(|seconds| !(1..=30).contains(seconds)) {
         let words = "the timeout value must be between 1 and 30 seconds";
         errors.invalid(&path.child("timeoutSeconds"), seconds, words);
     }
     for key in ["namespaceSelector", "objectSelector"] {
-        meta::label_selector(&hook[key], &path.child(key), errors);
+        meta::label_selector_with(&hook[key], before.label_values, &path.child(key), errors);
     }
     if mutating {
         known(hook, "reinvocationPolicy", &["IfNeeded", "Never"], path, errors);
     }
     client(&hook["clientConfig"], &path.child("clientConfig"), errors);
-    conditions(list(&hook["matchConditions"]), &path.child("matchConditions"), errors);
+    if !before.same_conditions {
+        conditions(list(&hook["matchConditions"]), &path.child("matchConditions"), errors);
+    }
 }
 
 /// Rules of where a webhook is.
@@ -99,7 +142,7 @@ fn qualified(name: &str, path: &Path<'_>, errors: &mut Errors) {
     }
     let complaints = syntax::dns_subdomain(name);
     if !complaints.is_empty() {
-        errors.all_invalid(path, name, complaints);
+        errors.invalid(path, name, &complaints.join(","));
     } else if name.split('.').count() < 3 {
         errors.invalid(path, name, "should be a domain with at least three segments separated by dots");
     }
@@ -178,20 +221,24 @@ fn resources(given: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 /// Rules of the versions of reviews that a webhook understands; `missing` is what is said when there are none.
 pub(crate) fn review_versions(given: &Value, missing: &str, path: &Path<'_>, errors: &mut Errors) {
+    distinct_versions(given, missing, path, errors);
     let versions = list(given);
-    if versions.is_empty() {
+    if !versions.is_empty() && !versions.iter().any(|version| VERSIONS.contains(&text(version))) {
+        errors.invalid(path, given, "must include at least one of v1, v1beta1");
+    }
+}
+
+fn distinct_versions(given: &Value, missing: &str, path: &Path<'_>, errors: &mut Errors) {
+    if list(given).is_empty() {
         return errors.required(path, missing);
     }
     let mut seen = Seen::default();
-    for (at, version) in versions.iter().map(text).enumerate() {
+    for (at, version) in list(given).iter().map(text).enumerate() {
         if seen.again(version) {
             errors.invalid(&path.index(at), version, "duplicate version");
             continue;
         }
         errors.all_invalid(&path.index(at), version, syntax::dns_1035_label(version));
-    }
-    if !VERSIONS.iter().any(|version| seen.has(version)) {
-        errors.invalid(path, given, "must include at least one of v1, v1beta1");
     }
 }
 
@@ -199,8 +246,13 @@ pub(crate) fn review_versions(given: &Value, missing: &str, path: &Path<'_>, err
 fn url(given: &str, path: &Path<'_>, errors: &mut Errors) {
     let (rest, fragment) = given.split_once('#').unwrap_or((given, ""));
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (scheme, rest) = rest.split_once("://").unwrap_or(("", rest));
-    let authority = if scheme.is_empty() { "" } else { rest.split('/').next().unwrap_or_default() };
+    let is_scheme = |text: &str| {
+        text.starts_with(|c: char| c.is_ascii_alphabetic())
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+    };
+    let (scheme, rest) = rest.split_once(':').filter(|(scheme, _)| is_scheme(scheme)).unwrap_or(("", rest));
+    let scheme = &*scheme.to_ascii_lowercase();
+    let authority = rest.strip_prefix("//").and_then(|rest| rest.split('/').next()).unwrap_or_default();
     let (user, host) =
         authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
     if scheme != "https" {

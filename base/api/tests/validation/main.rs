@@ -31,6 +31,7 @@ macro_rules! areas {
 }
 
 const AREAS: &[Area] = areas![
+    "admission",
     "certificates",
     "classes",
     "config",

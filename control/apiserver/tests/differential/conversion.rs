@@ -337,7 +337,7 @@ async fn both(left: &mut Side, right: &mut Side, line: &Value) -> Vec<String> {
 }
 
 /// Walks through all steps with both servers.
-pub(crate) async fn compare(left: &mut Side, right: &mut Side, pki: &Pki) {
+pub(crate) async fn walk(left: &mut Side, right: &mut Side, pki: &Pki) {
     let hook = Webhook::start(pki, |review| reply(review, converted(review))).await;
     let mut steps = vec![
         ask(post(DEFINITIONS, definition(&hook.client()))),

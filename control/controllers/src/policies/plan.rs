@@ -181,8 +181,12 @@ pub(super) fn expressions(spec: &Value) -> Vec<(String, &str)> {
 }
 
 /// The variables of a policy's expressions about objects of one kind.
-pub(super) fn environment(spec: &Value, object: Option<&Arc<Schema>>, params: &Found) -> Environment {
-    let environment = admission::typed(object, params.as_ref().map(Option::as_ref));
+pub(super) fn environment(
+    spec: &Value,
+    object: Option<&Arc<Schema>>,
+    params: Option<Option<&Arc<Schema>>>,
+) -> Environment {
+    let environment = admission::typed(object, params);
     let mut environment = environment.with_composition();
     for variable in spec["variables"].as_array().into_iter().flatten() {
         let text = |key: &str| variable[key].as_str().unwrap_or_default();
@@ -260,7 +264,7 @@ mod tests {
             {"expression": "object.spec.n > 1 && object.port == 'a' && variables.n > 0"},
             {"expression": "object.spec.m > 1", "messageExpression": "object.spec.again[0].spec"},
             {"expression": "variables.n == 'a'"}]});
-        let environments = [(kind("T"), environment(&spec, typed.as_ref(), &None))];
+        let environments = [(kind("T"), environment(&spec, typed.as_ref(), None))];
         let told = expressions(&spec);
         let told: Vec<Value> =
             told.iter().filter_map(|(place, text)| warning(place, text, &environments)).collect();
