@@ -2,6 +2,7 @@
 #![cfg(feature = "interop")]
 
 use anyhow::Result;
+use podwire_testkit::operators;
 use podwire_tests::world::World;
 
 /// Installs the definitions of an operator and sees that they are served.
@@ -112,5 +113,137 @@ spec: {groups: [{name: g, rules: [{alert: Down, expr: "up == 0", for: 1m}]}]}
     world.ok("kubectl delete prometheus main --timeout=60s")?;
     world.until("kubectl get statefulsets -o name", "")?;
     operator.interrupt()?;
+    world.down()
+}
+
+/// A job that waits for kueue, in a queue, with a class of priority.
+fn job(name: &str, script: &str) -> String {
+    format!(
+        r#"apiVersion: batch/v1
+kind: Job
+metadata:
+  name: {name}
+  labels: {{kueue.x-k8s.io/queue-name: main, kueue.x-k8s.io/priority-class: high}}
+spec:
+  suspend: true
+  template:
+    spec:
+      restartPolicy: Never
+      terminationGracePeriodSeconds: 1
+      containers:
+      - name: main
+        image: localhost/box:latest
+        imagePullPolicy: Never
+        command: [sh, -c, "{script}"]
+        resources: {{requests: {{cpu: 600m}}}}
+"#
+    )
+}
+
+#[test]
+fn kueue_admits_jobs_with_its_webhooks_of_admission_and_conversion() -> Result<()> {
+    let world = World::up()?;
+    operators::prepare_kueue(&world.path(""))?;
+    world.ok(&format!("kubectl apply --server-side -f {}", operators::KUEUE_INSTALL))?;
+    world.ok("kubectl wait --for=condition=Established crd --all --timeout=30s")?;
+    // Pods of jobs are the work of upstream's controllers.
+    let controllers = world.start(
+        "kube-controller-manager --kubeconfig=$KUBECONFIG --controllers=job-controller --leader-elect=false \
+         --secure-port=0 2>&1",
+    )?;
+    // It makes its certificates and tells its own definitions and webhooks of them.
+    let kueue = world.start(&format!("kueue --config {} > kueue.log 2>&1", operators::KUEUE_CONFIG))?;
+    world.until(&operators::mount_kueue_certificate(), "mounted")?;
+    world.until("busybox wget -qO- http://127.0.0.1:8081/readyz", "ok")?;
+    // The definitions store v1beta2.
+    world.apply(
+        r#"apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: plain}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: WorkloadPriorityClass
+metadata: {name: high}
+value: 1000
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: team}
+spec:
+  cohort: research
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors: [{name: plain, resources: [{name: cpu, nominalQuota: 1}]}]
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: LocalQueue
+metadata: {name: main}
+spec: {clusterQueue: team}
+"#,
+    )?;
+    let queue = |version: &str, path: &str| {
+        format!("kubectl get clusterqueues.{version}.kueue.x-k8s.io team -o jsonpath='{path}'")
+    };
+    world.says(&queue("v1beta1", "{.apiVersion} {.spec.cohort}"), "kueue.x-k8s.io/v1beta1 research")?;
+    world.says(&queue("v1beta2", "{.apiVersion} {.spec.cohortName}"), "kueue.x-k8s.io/v1beta2 research")?;
+    // One webhook changed it, another one refuses what is wrong.
+    world.says(&queue("v1beta2", "{.metadata.finalizers[0]}"), "kueue.x-k8s.io/resource-in-use")?;
+    let negative = r#"[{"op":"replace","path":"/spec/resourceGroups/0/flavors/0/resources/0/nominalQuota","value":"-1"}]"#;
+    world.fails(
+        &format!("kubectl patch clusterqueues.v1beta1.kueue.x-k8s.io team --type=json -p '{negative}'"),
+        1,
+        "vclusterqueue.kb.io",
+    )?;
+    world.until(&queue("v1beta1", "{.status.conditions[?(@.type==\"Active\")].status}"), "True")?;
+
+    world.apply(&job("first", "sleep 1000"))?;
+    let suspended = |name: &str| format!("kubectl get job {name} -o jsonpath='{{.spec.suspend}}'");
+    world.until(&suspended("first"), "false")?;
+    world.until("kubectl get job first -o jsonpath='{.status.ready}'", "1")?;
+    // The workload of it in both versions, which say the same in other words.
+    let workload = |version: &str, path: &str| {
+        format!(
+            "kubectl get workloads.{version}.kueue.x-k8s.io -o jsonpath='{{range .items[*]}}{path}{{end}}'"
+        )
+    };
+    let first = "{.apiVersion} {.spec.priorityClassSource} {.spec.priorityClassName} {.spec.priority}";
+    world.says(
+        &workload("v1beta1", first),
+        "kueue.x-k8s.io/v1beta1 kueue.x-k8s.io/workloadpriorityclass high 1000",
+    )?;
+    let second = "{.apiVersion} {.spec.priorityClassRef.kind} {.spec.priorityClassRef.name} {.spec.priority}";
+    world.says(&workload("v1beta2", second), "kueue.x-k8s.io/v1beta2 WorkloadPriorityClass high 1000")?;
+    world.tells("kubectl get workloads.v1beta1.kueue.x-k8s.io", &["ADMITTED", "main", "team", "True"])?;
+
+    // The next one has no room until the first one is gone; somebody who speaks the old version sees it happen.
+    world.apply(&job("next", "true"))?;
+    let named = "kubectl get workloads.v1beta1.kueue.x-k8s.io -l kueue.x-k8s.io/job-uid=$(kubectl get job next -o \
+                 jsonpath='{.metadata.uid}') -o name";
+    world.until(
+        &format!(
+            "kubectl get $({named}) -o jsonpath='{{.status.conditions[?(@.type==\"QuotaReserved\")].status}}'"
+        ),
+        "False",
+    )?;
+    world.says(&suspended("next"), "true")?;
+    let sees =
+        world.start(&format!("kubectl wait --for=condition=Finished --timeout=60s $({named}) 2>&1"))?;
+    world.ok("kubectl delete job first --timeout=60s")?;
+    world.until("kubectl get job next -o jsonpath='{.status.succeeded}'", "1")?;
+    sees.until("condition met")?;
+    world.ok("kubectl delete job next --timeout=60s")?;
+    world.until("kubectl get pods -o name", "")?;
+
+    // Without it the version that is stored is all there is.
+    kueue.interrupt()?;
+    kueue.end()?;
+    world.fails(
+        "kubectl get clusterqueues.v1beta1.kueue.x-k8s.io team",
+        1,
+        "conversion webhook for kueue.x-k8s.io/v1beta2, Kind=ClusterQueue failed",
+    )?;
+    world.says(&queue("v1beta2", "{.spec.cohortName}"), "research")?;
+    controllers.interrupt()?;
     world.down()
 }

@@ -130,6 +130,7 @@ const PROGRAMS: &[Program] = &[
         "github.com/argoproj/argo-rollouts",
         "manifests/crds",
     ),
+    operator("kueue", "sigs.k8s.io/kueue/cmd/kueue", "sigs.k8s.io/kueue", "config"),
 ];
 
 /// The Python client: an environment of its own with what `tests/peers/python/requirements.txt` pins.
@@ -228,7 +229,8 @@ fn build(root: &Path, folder: &Path, program: &Program) -> Result<()> {
     Ok(())
 }
 
-/// Puts the manifests that lie in a folder of a Go module into `place`, which holds nothing else afterwards.
+/// Puts the manifests that lie in a folder of a Go module into `place`, which holds nothing else afterwards. What only
+/// says how they are put together is left out of a folder of manifests, and kept in a tree of them.
 fn copy_manifests(pins: &Path, module: &str, within: &str, place: &Path) -> Result<()> {
     let listed =
         Command::new("go").current_dir(pins).args(["list", "-m", "-f", "{{.Dir}}", module]).output()?;
@@ -239,12 +241,27 @@ fn copy_manifests(pins: &Path, module: &str, within: &str, place: &Path) -> Resu
     if place.exists() {
         fs::remove_dir_all(place)?;
     }
+    copy_tree(&source, place).with_context(|| format!("copy {within} of {module}"))?;
+    if fs::read_dir(place)?.flatten().all(|entry| !entry.path().is_dir()) {
+        match fs::remove_file(place.join("kustomization.yaml")) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Copies what is YAML.
+fn copy_tree(source: &Path, place: &Path) -> Result<()> {
     fs::create_dir_all(place)?;
-    for entry in fs::read_dir(&source).with_context(|| format!("read {within} of {module}"))? {
+    for entry in fs::read_dir(source)? {
         let entry = entry?;
-        let name = entry.file_name();
-        if name.to_string_lossy().ends_with(".yaml") && name != "kustomization.yaml" {
-            fs::write(place.join(&name), fs::read(entry.path())?)?;
+        let (from, to) = (entry.path(), place.join(entry.file_name()));
+        if from.is_dir() {
+            copy_tree(&from, &to)?;
+        } else if from.extension().is_some_and(|ending| ending == "yaml") {
+            // The module cache is read-only; the copy need not be.
+            fs::write(to, fs::read(from)?)?;
         }
     }
     Ok(())

@@ -10,6 +10,7 @@ pub mod images;
 pub mod isolate;
 pub mod mermaid;
 pub mod node;
+pub mod operators;
 pub mod parts;
 pub mod registry;
 pub mod residue;

@@ -250,6 +250,8 @@ pub fn control_plane(folder: &Path) -> Result<ControlPlane> {
                 "--service-account-issuer=https://kubernetes.default.svc",
                 "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
                 "--endpoint-reconciler-type=none",
+                // No proxy makes the addresses of services lead anywhere: webhooks are called where their endpoints are.
+                "--enable-aggregator-routing=true",
                 "--allow-privileged=true",
                 "--kubelet-preferred-address-types=InternalIP",
             ])
