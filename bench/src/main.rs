@@ -10,6 +10,7 @@ mod extensions;
 mod measure;
 mod memory;
 mod nri;
+mod operators;
 mod path;
 mod pods;
 mod report;
@@ -33,12 +34,13 @@ fn main() -> Result<()> {
         "extensions" => extensions::run(),
         "runtime" => tokio.block_on(runtime::run()),
         "nri" => tokio.block_on(nri::run()),
+        "operators" => operators::run(),
         "memory" => tokio.block_on(memory::run()),
         "trace" => trace::run(),
         "versions" => versions::run(),
         "side" => tokio.block_on(versions::side()),
         other => bail!(
-            "there is no bench called {other}; there are: path, api, cni, extensions, runtime, nri, memory, trace, versions"
+            "there is no bench called {other}; there are: path, api, cni, extensions, operators, runtime, nri, memory, trace, versions"
         ),
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -20,6 +20,8 @@ use super::client::Endpoint;
 pub struct Server {
     /// How to reach it.
     pub endpoint: Endpoint,
+    /// Credentials of its administrator.
+    pub kubeconfig: PathBuf,
     /// API server and store.
     pub pids: Vec<u32>,
     /// From the start of the process to the first good answer of `/readyz`.
@@ -55,10 +57,10 @@ impl Server {
     pub async fn ours() -> Result<Server> {
         let folder = tempfile::Builder::new().prefix("podwire-bench-").tempdir()?;
         let begun = Instant::now();
-        let (process, endpoint) = start_ours(folder.path()).await?;
+        let (process, endpoint, kubeconfig) = start_ours(folder.path()).await?;
         let ready = begun.elapsed();
         let pids = vec![process.0.id()];
-        Ok(Server { endpoint, pids, ready, runs: Runs::Ours(process), folder })
+        Ok(Server { endpoint, kubeconfig, pids, ready, runs: Runs::Ours(process), folder })
     }
 
     /// Kills ours and starts it again on the same folder; how long it took to be ready. Upstream's is left alone.
@@ -67,8 +69,9 @@ impl Server {
         process.0.kill()?;
         process.0.wait()?;
         let begun = Instant::now();
-        let (process, endpoint) = start_ours(self.folder.path()).await?;
+        let (process, endpoint, kubeconfig) = start_ours(self.folder.path()).await?;
         let took = begun.elapsed();
+        self.kubeconfig = kubeconfig;
         self.pids = vec![process.0.id()];
         self.endpoint = endpoint;
         self.runs = Runs::Ours(process);
@@ -84,7 +87,8 @@ impl Server {
         ask_ready(&endpoint).await?;
         let pids: Vec<u32> = control.peers.iter().map(Peer::pid).collect();
         let ready = age(pids[0])?;
-        Ok(Server { endpoint, pids, ready, runs: Runs::Upstream { _control: control }, folder })
+        let kubeconfig = control.kubeconfig.clone();
+        Ok(Server { endpoint, kubeconfig, pids, ready, runs: Runs::Upstream { _control: control }, folder })
     }
 
     /// Proportional set size of its processes.
@@ -99,7 +103,7 @@ impl Server {
 }
 
 /// Starts our server on what is in `folder` and waits until it is ready.
-async fn start_ours(folder: &Path) -> Result<(Ours, Endpoint)> {
+async fn start_ours(folder: &Path) -> Result<(Ours, Endpoint, PathBuf)> {
     let mut child = Command::new(bin_dir().join("podwire"))
         .arg("apiserver")
         .arg("--data-dir")
@@ -115,11 +119,11 @@ async fn start_ours(folder: &Path) -> Result<(Ours, Endpoint)> {
     let output = child.stdout.take().context("no output")?;
     let process = Ours(child);
     let line = BufReader::new(output).lines().next().context("no word from podwire apiserver")??;
-    let kubeconfig =
-        line.split("kubeconfig=").nth(1).with_context(|| format!("podwire said: {line}"))?.to_owned();
-    let endpoint = Endpoint::read(kubeconfig.as_ref())?;
+    let kubeconfig = line.split("kubeconfig=").nth(1).with_context(|| format!("podwire said: {line}"))?;
+    let kubeconfig = PathBuf::from(kubeconfig);
+    let endpoint = Endpoint::read(&kubeconfig)?;
     ask_ready(&endpoint).await?;
-    Ok((process, endpoint))
+    Ok((process, endpoint, kubeconfig))
 }
 
 async fn ask_ready(endpoint: &Endpoint) -> Result<()> {
