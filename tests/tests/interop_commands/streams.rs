@@ -142,6 +142,11 @@ fn kubectl_forwards_ports_and_proxies() -> Result<()> {
     }
     world.fails("kubectl port-forward pod/nobody 18090:80", 1, "pods \"nobody\" not found")?;
 
+    // Through the server itself, to the pod and to who is behind the service.
+    for target in ["pods/web", "pods/web:8080", "services/web:80", "services/http:web:80"] {
+        let path = format!("/api/v1/namespaces/default/{target}/proxy/");
+        world.says(&format!("kubectl get --raw {path}"), "hello from web")?;
+    }
     let proxy = world.start("kubectl proxy --port=18001")?;
     proxy.until("Starting to serve on 127.0.0.1:18001")?;
     world.tells(
