@@ -377,7 +377,9 @@ pub(crate) async fn walk(left: &mut Side, right: &mut Side, pki: &Pki) {
             Some(_) if differences.iter().any(|one| one.starts_with("code: ")) => {
                 report.push(format!("step {number}: {}", differences.join("\n    ")));
             }
-            Some(Allowance::Needed(why)) if differences.is_empty() => report.push(format!("step {number} agrees: {why}")),
+            Some(Allowance::Needed(why)) if differences.is_empty() => {
+                report.push(format!("step {number} agrees: {why}"))
+            }
             None if !differences.is_empty() => {
                 report.push(format!(
                     "step {number}: {} {}\n    {}",
