@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures::stream::{self, BoxStream, StreamExt};
 use kube_core::{ResourceExt, Status};
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
 use crate::api::{Api, ListParams, Place, WatchParams};
 use crate::client::Error as CallError;
@@ -21,6 +22,9 @@ const FIRST_WAIT: Duration = Duration::from_millis(800);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// A server ends a watch that is asked for no longer after so many seconds at most; a silence beyond that is a dead connection.
 const LONGEST_SILENCE: Duration = Duration::from_secs(295);
+
+/// A watch that told nothing and ended sooner is not begun again at once: a server that is going away ends every watch.
+const SHORTEST: Duration = Duration::from_secs(1);
 
 /// What a watcher tells.
 #[derive(Clone, Debug)]
@@ -129,7 +133,7 @@ enum State {
     /// All is known up to this version.
     Known { version: String },
     /// The same, and what comes next is being told.
-    Watching { version: String, events: Events },
+    Watching { version: String, events: Events, begun: Instant, heard: bool },
 }
 
 /// How far a watcher has come.
@@ -143,10 +147,10 @@ struct Course {
 
 impl Course {
     async fn next(&mut self) -> Result<Raw> {
-        if let Some(wait) = self.wait.take() {
-            tokio::time::sleep(wait).await;
-        }
         loop {
+            if let Some(wait) = self.wait.take() {
+                tokio::time::sleep(wait).await;
+            }
             if let Some(raw) = self.step().await? {
                 return Ok(raw);
             }
@@ -176,14 +180,22 @@ impl Course {
                 let params =
                     WatchParams { field_selector: self.config.fields.clone(), ..WatchParams::default() };
                 let events = self.place.watch(&params, version).await.map_err(Error::Begin)?;
-                self.state = State::Watching { version: std::mem::take(version), events };
+                let (version, begun) = (std::mem::take(version), Instant::now());
+                self.state = State::Watching { version, events, begun, heard: false };
                 Ok(None)
             }
-            State::Watching { version, events } => {
+            State::Watching { version, events, begun, heard } => {
                 match tokio::time::timeout(LONGEST_SILENCE, events.next()).await {
-                    Ok(Some(line)) => self.heard(line),
+                    Ok(Some(line)) => {
+                        *heard = true;
+                        self.heard(line)
+                    }
                     Ok(None) | Err(_) => {
+                        let useless = !*heard && begun.elapsed() < SHORTEST;
                         self.state = State::Known { version: std::mem::take(version) };
+                        if useless {
+                            self.hold_back();
+                        }
                         Ok(None)
                     }
                 }
@@ -258,9 +270,15 @@ impl Course {
         if good {
             self.failures = 0;
         } else {
-            self.wait = self.config.waits.then(|| wait(self.failures, RandomState::new().hash_one(())));
-            self.failures = self.failures.saturating_add(1);
+            self.hold_back();
+            self.wait = self.wait.filter(|_| self.config.waits);
         }
+    }
+
+    /// What comes next waits, longer each time.
+    fn hold_back(&mut self) {
+        self.wait = Some(wait(self.failures, RandomState::new().hash_one(())));
+        self.failures = self.failures.saturating_add(1);
     }
 }
 

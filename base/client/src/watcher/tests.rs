@@ -8,7 +8,6 @@ use http::{Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use k8s_openapi::api::core::v1::ConfigMap;
-use tokio::time::Instant;
 
 use super::*;
 use crate::{Body, Client};
@@ -119,4 +118,20 @@ async fn a_silent_connection_is_given_up() {
     assert_eq!(asked.lock().unwrap().len(), 2);
     assert!(tokio::time::timeout(FIRST_WAIT * 2, events.next()).await.is_err());
     assert_eq!(asked.lock().unwrap().len(), 3, "another watch");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_ends_every_watch_at_once_is_not_asked_without_end() {
+    let mut script = vec![(200, list(5, "", &[]))];
+    script.extend((0..40).map(|_| (200, String::new())));
+    let script: Vec<(u16, &str)> = script.iter().map(|(code, text)| (*code, text.as_str())).collect();
+    let (mut events, asked) = before(&script);
+    assert_eq!(told(&mut events, 2).await, ["init", "done"]);
+    let begun = Instant::now();
+    // Whoever takes what is there and no more is not held up either.
+    assert!(futures::FutureExt::now_or_never(events.next()).is_none());
+    assert_eq!(asked.lock().unwrap().len(), 2);
+    assert!(tokio::time::timeout(Duration::from_secs(60), events.next()).await.is_err());
+    let watches = asked.lock().unwrap().len() - 1;
+    assert!((4..12).contains(&watches), "{watches} watches in {:?}", begun.elapsed());
 }
