@@ -131,6 +131,8 @@ pub struct UpArgs {
     #[command(flatten)]
     pub reserved: ReservedArgs,
     #[command(flatten)]
+    pub topology: TopologyArgs,
+    #[command(flatten)]
     pub node: NodeArgs,
 }
 
@@ -143,6 +145,20 @@ pub struct ReservedArgs {
     /// What is kept for the system's other programs, in the same form.
     #[arg(long, default_value = "")]
     pub system_reserved: String,
+}
+
+/// How devices and NUMA nodes go together.
+#[derive(Debug, Clone, Args)]
+pub struct TopologyArgs {
+    /// How strictly a pod's devices come from the same NUMA node: none, best-effort, restricted or single-numa-node.
+    #[arg(long, default_value = "none")]
+    pub topology_manager_policy: String,
+    /// What is aligned together: container or pod.
+    #[arg(long, default_value = "container")]
+    pub topology_manager_scope: String,
+    /// Settings of the policy, e.g. prefer-closest-numa-nodes=true.
+    #[arg(long, value_delimiter = ',')]
+    pub topology_manager_policy_options: Vec<String>,
 }
 
 /// Flags that choose the node's runtime and network.
@@ -332,6 +348,8 @@ pub struct KubeletArgs {
     pub eviction_hard: String,
     #[command(flatten)]
     pub reserved: ReservedArgs,
+    #[command(flatten)]
+    pub topology: TopologyArgs,
     /// Root of the pods' cgroups.
     #[arg(long, default_value = "/")]
     pub cgroup_root: String,

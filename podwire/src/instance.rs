@@ -72,6 +72,11 @@ impl Instance {
         }
     }
 
+    /// The folder of `device-plugins`, `plugins_registry` and `pod-resources`: where plugins from elsewhere look for a kubelet.
+    pub fn plugin_root(&self) -> PathBuf {
+        if self.is_default() { "/var/lib/kubelet".into() } else { self.data_dir.join("kubelet") }
+    }
+
     /// Where the supervisor of this instance's containers listens.
     pub fn supervisor_socket(&self) -> PathBuf {
         self.run_dir().join("supervisor.sock")
@@ -113,6 +118,7 @@ impl Instance {
             "dataDir": self.data_dir,
             "runDir": self.run_dir(),
             "criSocket": self.cri_socket(),
+            "pluginRoot": self.plugin_root(),
             "nriSocket": self.nri_socket(),
             "cgroupRoot": self.cgroup_root(),
             "bridge": self.bridge(),
@@ -147,5 +153,6 @@ mod tests {
         let instance = Instance::at(Path::new(DEFAULT_DATA_DIR)).unwrap();
         assert_eq!(instance.bridge(), "podwire0");
         assert_eq!(instance.run_dir(), Path::new("/run/podwire"));
+        assert_eq!(instance.plugin_root(), Path::new("/var/lib/kubelet"));
     }
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cli::{NodeArgs, ReservedArgs},
+    cli::{NodeArgs, ReservedArgs, TopologyArgs},
     instance::Instance,
 };
 
@@ -157,6 +157,20 @@ pub fn reserved(args: &ReservedArgs) -> Result<podwire_kubelet::Reserved> {
     let read = |flag: &'static str, text: &str| podwire_kubelet::Reserved::parse(text).context(flag);
     let kube = read("--kube-reserved", &args.kube_reserved)?;
     Ok(kube.plus(read("--system-reserved", &args.system_reserved)?))
+}
+
+/// How devices of plugins that find the kubelet below `root` are given out.
+pub fn devices(root: PathBuf, args: &TopologyArgs) -> Result<podwire_kubelet::DeviceSettings> {
+    let option = |text: &String| {
+        let pair = text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+        pair.with_context(|| format!("--topology-manager-policy-options: {text:?} is not NAME=VALUE"))
+    };
+    Ok(podwire_kubelet::DeviceSettings {
+        topology_policy: args.topology_manager_policy.clone(),
+        topology_scope: args.topology_manager_scope.clone(),
+        topology_options: args.topology_manager_policy_options.iter().map(option).collect::<Result<_>>()?,
+        ..podwire_kubelet::DeviceSettings::at(root)
+    })
 }
 
 /// The scheduler.

@@ -105,6 +105,7 @@ pub async fn kubelet(args: KubeletArgs, ring: Ring) -> Result<()> {
         node_ips: vec![node_ip.to_string()],
         eviction: node_parts::eviction(&args.eviction_hard)?,
         reserved: node_parts::reserved(&args.reserved)?,
+        devices: node_parts::devices(args.root_dir.clone(), &args.topology)?,
         ..podwire_kubelet::Config::new(
             client(&args.client.kubeconfig).await?,
             &args.hostname_override.clone().unwrap_or_else(node_parts::host_name),

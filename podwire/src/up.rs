@@ -246,6 +246,7 @@ async fn start_kubelet(
         pod_cidr: args.pod_cidr.first().cloned(),
         eviction: node_parts::eviction(&args.eviction_hard)?,
         reserved: node_parts::reserved(&args.reserved)?,
+        devices: node_parts::devices(instance.plugin_root(), &args.topology)?,
         more_metrics: plugins.map(|plugins| podwire_kubelet::MoreMetrics::new(move || plugins.metrics())),
         ..podwire_kubelet::Config::new(
             control.node_client.clone(),

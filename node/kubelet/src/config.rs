@@ -7,6 +7,7 @@ use tokio::net::TcpListener;
 use crate::{
     Error, Kubelet, Thresholds,
     capacity::{Capacity, Reserved},
+    devices::{self, DeviceSettings},
     dns::ClusterDns,
     tls,
     users::{UserIds, Users},
@@ -86,6 +87,8 @@ pub struct Config {
     pub eviction: Option<Thresholds>,
     /// What pods may not use.
     pub reserved: Reserved,
+    /// How devices of plugins are given out, and where plugins find the kubelet.
+    pub devices: DeviceSettings,
     /// Metrics of others on this node, served with the kubelet's own.
     pub more_metrics: Option<MoreMetrics>,
     /// Ids for pods with user namespaces of their own; `None` is what `/etc/subuid` gives to the user `kubelet`, or
@@ -108,6 +111,7 @@ impl Config {
             image_endpoint: None,
             memory_dir: None,
             log_dir: root_dir.join("logs"),
+            devices: DeviceSettings::at(&root_dir),
             root_dir,
             cgroup_root: "/".to_owned(),
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -135,6 +139,7 @@ impl Config {
         let users = self.users()?;
         let capacity = Capacity::of_node(&self.root_dir);
         let allocatable = capacity.left(self.reserved, self.eviction.as_ref())?;
+        let topology = devices::topology(&self.devices)?;
         let listener = match &self.tls {
             None => None,
             Some(tls) => {
@@ -148,7 +153,7 @@ impl Config {
         if let Some(local) = listener.as_ref().and_then(|(socket, _)| socket.local_addr().ok()) {
             self.listen = local;
         }
-        Ok(Kubelet { config: self, capacity, allocatable, users, listener })
+        Ok(Kubelet { config: self, capacity, allocatable, users, topology, listener })
     }
 
     fn users(&self) -> Result<Users, Error> {

@@ -1,6 +1,7 @@
 //! A container of a pod as the runtime's container configuration.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -13,6 +14,7 @@ use podwire_wire::cri;
 use crate::{
     config::Config,
     configmaps_and_secrets::Kind as ObjectKind,
+    devices::PrepareError,
     dns,
     env::{self, EnvError, Sources},
     labels,
@@ -28,6 +30,9 @@ use crate::{
 /// Why a container's configuration cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
+    /// Its devices.
+    #[error(transparent)]
+    Devices(#[from] PrepareError),
     /// Its environment.
     #[error(transparent)]
     Env(#[from] EnvError),
@@ -67,13 +72,17 @@ pub(crate) async fn config(
     let services = node.services.now().await;
     let facts = node.env_facts(&ips, &services);
     let env = env::build(pod, container, &sources, &facts)?;
+    // After everything that can fail without a plugin, so that one is asked for a container that will be.
+    let given = node.devices.prepare(pod, container).await?;
+    let env = with_devices(env, given.envs);
     let mut security = security::container(pod, container, &input.image.user, users.clone())?;
     if let Some(target) = &input.target {
         let options = security.namespace_options.get_or_insert_default();
         options.pid = cri::NamespaceMode::Target as i32;
         options.target_id = target.to_string();
     }
-    let mut mounts = made_mounts(node, input, &env, ips).await?;
+    let mut mounts = given.mounts;
+    mounts.extend(made_mounts(node, input, &env, ips).await?);
     for mount in &mut mounts {
         // Seen from inside, what is on the node's disks belongs to whom it belongs to there.
         mount.uid_mappings.clone_from(&users.uids);
@@ -99,7 +108,12 @@ pub(crate) async fn config(
             .collect(),
         mounts,
         labels: labels::container_labels(pod, container),
-        annotations: labels::container_annotations(pod, container, input.attempt),
+        annotations: {
+            let own = labels::container_annotations(pod, container, input.attempt);
+            given.annotations.into_iter().chain(own).collect()
+        },
+        devices: given.devices,
+        cdi_devices: given.cdi_devices,
         log_path: paths::container_log(&container.name, input.attempt),
         stdin: container.stdin.unwrap_or(false),
         stdin_once: container.stdin_once.unwrap_or(false),
@@ -110,6 +124,14 @@ pub(crate) async fn config(
         }),
         ..Default::default()
     })
+}
+
+/// What devices bring comes first, so that the container's own words come after it.
+fn with_devices(own: Vec<(String, String)>, given: BTreeMap<String, String>) -> Vec<(String, String)> {
+    let mut all: Vec<_> =
+        given.into_iter().filter(|(name, _)| own.iter().all(|(other, _)| other != name)).collect();
+    all.extend(own);
+    all
 }
 
 fn pod_ips(node: &Node, input: &StartInput) -> Vec<String> {

@@ -23,6 +23,8 @@ pub(crate) enum Signal {
     Probed(ProbeVerdict),
     /// A config map, secret or token that the pod's volumes use may have changed.
     VolumesChanged,
+    /// Devices that the pod holds are in another state, or their plugin is.
+    DevicesChanged,
     /// The object that shows a static pod in the API was made.
     Mirrored,
     /// The node wants the pod ended.

@@ -14,6 +14,7 @@ mod config;
 mod configmaps_and_secrets;
 mod container;
 mod credentials;
+mod devices;
 pub mod dns;
 mod env;
 pub mod events;
@@ -31,6 +32,7 @@ pub mod observed;
 mod ops;
 pub mod paths;
 pub mod plan;
+mod plugins;
 pub mod probes;
 mod resize;
 pub mod resources;
@@ -69,6 +71,7 @@ use crate::{
 pub use crate::{
     capacity::{Reserved, ReservedError, TooMuchReserved},
     config::{Config, MoreMetrics, ServerTls},
+    devices::{DeviceSettings, DevicesError},
     evict::Thresholds,
     users::{PoolError, UserIds},
 };
@@ -95,6 +98,9 @@ pub enum Error {
     /// The ids for pods with user namespaces of their own cannot be given.
     #[error("create user namespace manager")]
     Users(#[from] PoolError),
+    /// Devices cannot be given out as configured.
+    #[error(transparent)]
+    Devices(#[from] DevicesError),
     /// Nothing would be left for pods.
     #[error(transparent)]
     Reserved(#[from] TooMuchReserved),
@@ -109,6 +115,7 @@ pub struct Kubelet {
     capacity: Capacity,
     allocatable: Capacity,
     users: users::Users,
+    topology: topology::Topology,
     listener: Option<(TcpListener, Arc<rustls::ServerConfig>)>,
 }
 
@@ -120,18 +127,26 @@ impl Kubelet {
 
     /// Runs until `shutdown`; containers keep running. Not cancel safe.
     pub async fn run(self, shutdown: CancellationToken) {
-        let Kubelet { config, capacity, allocatable, users, listener } = self;
+        let Kubelet { config, capacity, allocatable, users, topology, listener } = self;
         let tasks = TaskTracker::new();
         let inboxes: Arc<Inboxes> = Arc::default();
         let api = Api::new(config.client.clone());
         let runtime = runtime::Runtime::connect(&config.runtime_endpoint, config.image_endpoint.as_deref());
         let (events, writer) = events::Recorder::new(api.clone(), &config.node_name);
         let (services, follower) = node::services::Services::new(config.client.clone());
+        let devices = Arc::new(devices::Devices::open(
+            config.devices.clone(),
+            topology,
+            inboxes.clone(),
+            tasks.clone(),
+            shutdown.clone(),
+        ));
         // Events outlive the workers, so that what they say last is still written.
         let writer_stop = CancellationToken::new();
         let node = Arc::new(Node {
             cgroups: cgroups::Cgroups::new(&config.cgroup_root),
             users,
+            devices: devices.clone(),
             capacity,
             allocatable,
             api,
@@ -170,6 +185,11 @@ impl Kubelet {
         tasks.spawn(reporter.run(shutdown.clone()));
         tasks.spawn(node::lease::run(node.clone(), shutdown.clone()));
         tasks.spawn(node::enforce(node.clone()));
+        tasks.spawn(devices::registration::run(devices.clone(), shutdown.clone()));
+        tasks.spawn(devices::pod_resources::run(node.clone(), shutdown.clone()));
+        let handlers: plugins::Handlers =
+            Arc::new(vec![Arc::new(devices::registration::Announcements(devices))]);
+        tasks.spawn(plugins::run(config.devices.registry(), handlers, shutdown.clone()));
         if let Some((listener, tls)) = listener {
             tasks.spawn(server::run(node.clone(), listener, tls, shutdown.clone()));
         }

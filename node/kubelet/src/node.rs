@@ -24,6 +24,7 @@ use crate::{
     cgroups::Cgroups,
     config::Config,
     configmaps_and_secrets::ConfigMapsAndSecrets,
+    devices::Devices,
     dns::HostResolver,
     env,
     events::Recorder,
@@ -122,6 +123,7 @@ pub(crate) struct Node {
     pub(crate) tokens: Tokens,
     pub(crate) cgroups: Cgroups,
     pub(crate) users: Users,
+    pub(crate) devices: Arc<Devices>,
     pub(crate) resolver: HostResolver,
     pub(crate) inboxes: Arc<Inboxes>,
     pub(crate) tasks: TaskTracker,
@@ -219,6 +221,7 @@ impl Node {
 
     /// The pod no longer holds resources; when `cleared`, nothing of it lies here any more.
     pub(crate) fn pod_stopped(&self, uid: &PodUid, cleared: bool) {
+        self.devices.free(uid);
         self.pods.change(uid, |known| {
             known.admitted = false;
             known.cleared |= cleared;

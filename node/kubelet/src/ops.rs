@@ -8,12 +8,14 @@ use podwire_wire::{
     ids::{ContainerId, ContainerName, PodUid, SandboxId},
 };
 
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 use crate::{
     api::ApiError,
     cgroups::CgroupError,
-    container, hooks,
+    container,
+    devices::Admission,
+    hooks,
     images::{Found, ImageError},
     node::{Node, RuntimeClassError},
     observed::{Container, Observed, Sandbox},
@@ -78,6 +80,12 @@ pub(crate) enum Done {
         seen: Vec<Container>,
         lost: Vec<ContainerId>,
     },
+    Devices {
+        admission: Admission,
+        since: Instant,
+        changes: watch::Receiver<()>,
+    },
+    DevicesChanged,
     Resized {
         /// What the containers have now.
         applied: Vec<(ContainerId, cri::LinuxContainerResources)>,

@@ -259,6 +259,13 @@ impl Source {
                 inbox.gone();
             }
         }
+        let statics = self.statics.borrow().clone();
+        self.node.devices.settle(|uid| {
+            listed.contains(uid)
+                || statics.contains_key(uid)
+                || self.adoptable.contains_key(uid)
+                || self.node.inboxes.get(uid).is_some()
+        });
         for (_, (reference, observed)) in std::mem::take(&mut self.adoptable) {
             self.orphan(reference, observed, shutdown);
         }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::core::v1::{ContainerStatus, HostIP, Pod, PodCondition, PodIP, PodStatus},
+    api::core::v1::{ContainerStatus, HostIP, Pod, PodCondition, PodIP, PodStatus, ResourceStatus},
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use podwire_api::condition;
@@ -73,6 +73,10 @@ pub struct Facts<'a> {
     pub verdict: Option<&'a Verdict>,
     /// How its resize stands.
     pub(crate) resizing: &'a Resizing,
+    /// What keeps the pod from beginning: reason and message.
+    pub held_up: Option<(&'static str, &'a str)>,
+    /// Devices that containers hold, by name.
+    pub devices: &'a BTreeMap<ContainerName, Vec<ResourceStatus>>,
     /// When the kubelet first took the pod up.
     pub start_time: Timestamp,
     /// Now, in whole seconds.
@@ -211,12 +215,18 @@ fn conditions(facts: &Facts<'_>, old: Option<&PodStatus>, status: &PodStatus) ->
     let containers_ready = containers_ready(pod, status, phase);
     let ready = gates(pod, old, &containers_ready);
     let flag = |on: bool| Verdicted { status: on, reason: None, message: None };
+    let sandbox = match facts.held_up {
+        Some((reason, message)) => {
+            Verdicted { status: false, reason: Some(reason), message: Some(message.to_owned()) }
+        }
+        None => flag(network),
+    };
     let disrupted = facts.verdict.filter(|verdict| verdict.disruption).map(|verdict| {
         let message = Some(verdict.message.clone());
         ("DisruptionTarget", Verdicted { status: true, reason: Some("TerminationByKubelet"), message })
     });
     [
-        ("PodReadyToStartContainers", flag(network)),
+        ("PodReadyToStartContainers", sandbox),
         ("Initialized", initialized),
         ("Ready", ready),
         ("ContainersReady", containers_ready),

@@ -259,6 +259,8 @@ impl Worker {
             Signal::Relisted(listing, began) => self.relisted(&listing, began),
             Signal::Probed(verdict) => self.probed(verdict),
             Signal::VolumesChanged => self.remount(),
+            // Their health is looked up when the status is published; a start that failed for them is tried again.
+            Signal::DevicesChanged => self.retry_starts(),
             // Its uid is looked up when the status is published.
             Signal::Mirrored => self.publication.last = None,
             Signal::Evict(verdict, grace) => self.evict(verdict, grace),

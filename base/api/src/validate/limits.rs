@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::error::{Errors, Seen, Shown, list, text};
-pub(crate) use super::pod::resources::is_extended;
+pub use super::pod::resources::is_extended;
 use super::pod::resources::{container_resource_name, overcommits, resource_name};
 use crate::path::Path;
 use crate::quantity::Quantity;

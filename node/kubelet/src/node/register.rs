@@ -33,6 +33,7 @@ impl Reporter {
             () = self.register() => {}
         }
         let mut pressure = self.node.pressure.subscribe();
+        let mut devices = self.node.devices.amounts();
         let mut last = Value::Null;
         let mut sent = Instant::now();
         let mut ready_since: Option<bool> = None;
@@ -63,6 +64,7 @@ impl Reporter {
                 () = tokio::time::sleep(pause) => {}
                 changed = self.health.changed() => if changed.is_err() { return },
                 changed = pressure.changed() => if changed.is_err() { return },
+                changed = devices.changed() => if changed.is_err() { return },
             }
         }
     }
@@ -150,8 +152,12 @@ impl Reporter {
                 condition
             })
             .collect();
-        let capacity = node.capacity.shown(node.config.max_pods);
-        let allocatable = node.allocatable.shown(node.config.max_pods);
+        let mut capacity = node.capacity.shown(node.config.max_pods);
+        let mut allocatable = node.allocatable.shown(node.config.max_pods);
+        for (resource, (all, healthy)) in node.devices.amounts().borrow().iter() {
+            capacity[resource] = json!(all.to_string());
+            allocatable[resource] = json!(healthy.to_string());
+        }
         let mut addresses: Vec<Value> =
             node.config.node_ips.iter().map(|ip| json!({"type": "InternalIP", "address": ip})).collect();
         addresses.push(json!({"type": "Hostname", "address": node.config.node_name}));

@@ -41,6 +41,7 @@ pub(super) fn status(facts: &Facts<'_>, kind: Kind, container: &Spec) -> Contain
         status.resources = resize::actual(container, newest.filter(|c| c.state == RunState::Running));
         status.allocated_resources = container.resources.as_ref().and_then(|r| r.requests.clone());
     }
+    status.allocated_resources_status = facts.devices.get(container.name.as_str()).cloned();
     status
 }
 

@@ -70,6 +70,8 @@ fn status(pod: &Pod, observed: &Observed, extra: &Extra) -> PodStatus {
         runtime: "podwire",
         host_ips: &["192.0.2.1".to_owned()],
         stopping: extra.stopping,
+        held_up: None,
+        devices: &BTreeMap::new(),
         verdict: extra.verdict.as_ref(),
         resizing: &Resizing::default(),
         start_time: at(10),

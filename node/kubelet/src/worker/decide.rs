@@ -3,21 +3,26 @@
 use std::sync::Arc;
 
 use podwire_trace::{Arrow, Note, Participant};
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 use super::{
     Worker,
-    parts::{Object, Remains, Standing, Stopping},
+    parts::{Object, Remains, Standing, Stopping, Wait},
 };
 use podwire_wire::ids::{ContainerId, ContainerName};
 
 use crate::{
+    admission::Refused,
     clock,
+    devices::Admission,
     ops::{self, Done, StartInput},
     plan::{self, Progress, Step, Want},
     spec,
     status::{self, Verdict},
 };
+
+/// Why a pod whose devices are not there does not begin: the reason of its condition and event.
+pub(super) const WAITING_FOR_DEVICES: &str = "WaitingForDevices";
 
 impl Worker {
     /// Asks the planner and begins what it says.
@@ -30,6 +35,11 @@ impl Worker {
             if self.standing.verdict().is_some() {
                 return self.decide();
             }
+        }
+        if want == Want::Run && !matches!(self.standing, Standing::Admitted) {
+            // Nothing is begun before the pod has what it asks for.
+            self.wake = None;
+            return self.watch_deadline(&want);
         }
         let plan = plan::next_steps(&self.pod, &want, &self.seen.observed, &self.going, clock::now());
         self.wake = plan.wake.map(clock::instant);
@@ -67,16 +77,86 @@ impl Worker {
 
     fn admit(&mut self) {
         match self.node.admit(&self.reference.uid, &self.pod) {
-            Ok(()) => {
-                self.standing = Standing::Admitted;
-                Arrow::note(self.reference.traced(), Participant::Kubelet, Note::Admitted);
-            }
-            Err(refused) => {
-                self.node.events.warning(&self.pod, None, &refused.reason, &refused.message);
-                let message = format!("Pod was rejected: {}", refused.message);
-                self.standing = Standing::Ended(Verdict::new(&refused.reason, message));
+            Ok(()) if self.node.devices.concerns(&self.pod) => self.ask_for_devices(),
+            Ok(()) => self.admitted(),
+            Err(refused) => self.refused(&refused),
+        }
+    }
+
+    fn admitted(&mut self) {
+        self.standing = Standing::Admitted;
+        Arrow::note(self.reference.traced(), Participant::Kubelet, Note::Admitted);
+    }
+
+    fn refused(&mut self, refused: &Refused) {
+        self.node.events.warning(&self.pod, None, &refused.reason, &refused.message);
+        let message = format!("Pod was rejected: {}", refused.message);
+        self.standing = Standing::Ended(Verdict::new(&refused.reason, message));
+    }
+
+    fn ask_for_devices(&mut self) {
+        let since = match &self.standing {
+            Standing::Waiting(wait) => wait.since,
+            _ => Instant::now(),
+        };
+        if !matches!(self.standing, Standing::Waiting(_)) {
+            self.standing = Standing::Reserving;
+        }
+        let (node, pod) = (self.node.clone(), self.pod.clone());
+        self.ops.push(Box::pin(async move {
+            // Whatever changes from here on is worth asking again.
+            let changes = node.devices.changes();
+            let admission = node.devices.admit(&pod).await;
+            Done::Devices { admission, since, changes }
+        }));
+    }
+
+    /// What became of the pod's devices: it has them, does not get them, or waits for them for a while.
+    pub(super) fn devices_decided(
+        &mut self,
+        admission: Admission,
+        since: Instant,
+        mut changes: watch::Receiver<()>,
+    ) {
+        if self.is_stopping() || !matches!(self.standing, Standing::Reserving | Standing::Waiting(_)) {
+            // It ended before it began.
+            return self.node.devices.free(&self.reference.uid);
+        }
+        let until = since + self.node.devices.patience();
+        match admission {
+            Admission::Admitted => self.admitted(),
+            Admission::Refused(refused) => self.devices_refused(&refused),
+            Admission::Waiting { refusal, .. } if until <= Instant::now() => self.devices_refused(&refusal),
+            Admission::Waiting { why, .. } => {
+                let message = format!("Waiting for devices: {why}");
+                let told = matches!(&self.standing, Standing::Waiting(wait) if wait.message == message);
+                if !told {
+                    self.node.events.warning(&self.pod, None, WAITING_FOR_DEVICES, &message);
+                }
+                self.standing = Standing::Waiting(Wait { since, message });
+                let ended = self.pulls.clone();
+                self.ops.push(Box::pin(async move {
+                    tokio::select! {
+                        _ = changes.changed() => {}
+                        () = ended.cancelled() => {}
+                        () = tokio::time::sleep_until(until) => {}
+                    }
+                    Done::DevicesChanged
+                }));
             }
         }
+    }
+
+    /// Something changed, or the time is over.
+    pub(super) fn devices_changed(&mut self) {
+        if matches!(self.standing, Standing::Waiting(_)) && !self.is_stopping() {
+            self.ask_for_devices();
+        }
+    }
+
+    fn devices_refused(&mut self, refused: &Refused) {
+        self.node.pods.change(&self.reference.uid, |known| known.admitted = false);
+        self.refused(refused);
     }
 
     fn watch_deadline(&mut self, want: &Want) {
@@ -101,6 +181,7 @@ impl Worker {
             return;
         }
         self.stopping = Some(Stopping::new(grace));
+        self.node.devices.ends(&self.reference.uid);
         self.pulls.cancel();
         self.probes.stop_all_but_readiness();
     }
@@ -244,7 +325,7 @@ impl Worker {
         if matches!(self.going.prepared, Progress::Failed { .. }) {
             self.going.prepared = Progress::Idle;
         }
-        self.going.starts.retain(|_, progress| !matches!(progress, Progress::Failed { .. }));
+        self.retry_starts();
         if self.is_stopping() {
             return;
         }
@@ -254,6 +335,11 @@ impl Worker {
             self.volumes.begin();
             self.ops.push(Box::pin(ops::remount(self.node.clone(), self.pod.clone())));
         }
+    }
+
+    /// Containers that could not be started are tried again at once.
+    pub(super) fn retry_starts(&mut self) {
+        self.going.starts.retain(|_, progress| !matches!(progress, Progress::Failed { .. }));
     }
 
     /// Tokens in volumes are replaced before they expire.

@@ -44,6 +44,8 @@ impl Worker {
             Done::Deleted(result) => self.deleted(result),
             Done::Hooked { id, container, result } => self.hooked(&id, &container, result),
             Done::Refreshed { seen, lost } => self.refreshed(seen, &lost),
+            Done::Devices { admission, since, changes } => self.devices_decided(admission, since, changes),
+            Done::DevicesChanged => self.devices_changed(),
             Done::Resized { applied, result } => self.resized(applied, result),
             Done::LastWords { id, message } => self.last_words(&id, message),
         }

@@ -24,6 +24,10 @@ use crate::{
 pub(super) enum Standing {
     /// It has not been let in yet.
     New,
+    /// Its devices are being reserved.
+    Reserving,
+    /// Its devices are not there, and may come.
+    Waiting(Wait),
     /// It holds its resources.
     Admitted,
     /// It has to end, or could not begin, for this reason.
@@ -34,9 +38,18 @@ impl Standing {
     pub(super) fn verdict(&self) -> Option<&Verdict> {
         match self {
             Standing::Ended(verdict) => Some(verdict),
-            Standing::New | Standing::Admitted => None,
+            Standing::New | Standing::Reserving | Standing::Waiting(_) | Standing::Admitted => None,
         }
     }
+}
+
+/// A wait for devices.
+#[derive(Debug)]
+pub(super) struct Wait {
+    /// Since when.
+    pub(super) since: Instant,
+    /// What for.
+    pub(super) message: String,
 }
 
 /// Where the pod's object in the API stands.

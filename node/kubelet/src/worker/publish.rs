@@ -6,7 +6,11 @@ use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::{Worker, parts::Object};
+use super::{
+    Worker,
+    decide::WAITING_FOR_DEVICES,
+    parts::{Object, Standing},
+};
 use crate::{
     api::ApiError,
     clock,
@@ -99,6 +103,11 @@ impl Worker {
             stopping: self.is_stopping(),
             verdict: self.standing.verdict(),
             resizing: &self.resizing,
+            held_up: match &self.standing {
+                Standing::Waiting(wait) => Some((WAITING_FOR_DEVICES, wait.message.as_str())),
+                _ => None,
+            },
+            devices: &self.node.devices.health(&self.reference.uid),
             start_time: self.start_time,
             now: clock::now_seconds(),
         })

@@ -4,8 +4,10 @@
 
 mod admission;
 mod cluster;
+mod devices;
 mod faults;
 mod lifecycle;
+mod plugin;
 mod pressure;
 mod probes;
 mod resize;

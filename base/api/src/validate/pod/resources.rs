@@ -45,7 +45,7 @@ fn is_native(name: &str) -> bool {
 }
 
 /// Whether a resource is one that a node advertises beyond its own.
-pub(crate) fn is_extended(name: &str) -> bool {
+pub fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")
         && syntax::qualified_name(&format!("requests.{name}")).is_empty()
