@@ -118,6 +118,7 @@ const PROGRAMS: &[Program] = &[
     go("validation", "validation", "podwire.invalid/peers/validation"),
     go("cel", "cel", "podwire.invalid/peers/cel"),
     go("topology", "topology", "podwire.invalid/peers/topology"),
+    go("deviceplugin", "deviceplugin", "podwire.invalid/peers/deviceplugin"),
     operator(
         "prometheus-operator",
         "github.com/prometheus-operator/prometheus-operator/cmd/operator",

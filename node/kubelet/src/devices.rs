@@ -388,7 +388,14 @@ fn recover(folder: &Path, boot_id: &str) -> Ledger {
 
 /// The topology manager as configured.
 pub(crate) fn topology(settings: &DeviceSettings) -> Result<Topology, DevicesError> {
-    let machine = Machine::read(Path::new("/sys/devices/system/node"))?;
     let (policy, scope) = (&settings.topology_policy, &settings.topology_scope);
+    let machine = match Machine::read(Path::new("/sys/devices/system/node")) {
+        // Who aligns nothing need not know.
+        Err(error) if policy == "none" => {
+            tracing::warn!(%error, "the machine's NUMA nodes are not known");
+            Machine::new(Vec::new())?
+        }
+        read => read?,
+    };
     Ok(Topology::new(policy, scope, &settings.topology_options, machine)?)
 }
