@@ -458,9 +458,9 @@ async fn a_hundred_plugins_and_ten_thousand_devices_are_heard_of() {
     futures::future::join_all(others.iter().map(Plugin::register)).await;
     cluster.has("example.com/r99", "1", "1").await;
     cluster.has("example.com/r0", "1", "1").await;
-    cluster.create("big", wants("5000")).await;
+    cluster.create("big", wants("1000")).await;
     let pod = cluster.running("big").await;
-    assert_eq!(health(&pod).len(), 5000);
+    assert_eq!(health(&pod).len(), 1000);
     cluster.clear(&["big"]).await;
     for other in others {
         other.stop().await;
