@@ -16,6 +16,7 @@ pub mod mount;
 pub mod namespaces;
 pub mod netns;
 pub mod nft;
+pub mod notices;
 pub mod pidfd;
 pub mod rtnl;
 pub mod sysctl;

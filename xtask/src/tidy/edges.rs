@@ -26,6 +26,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("podwire-cni-lib", &["podwire-linux", "podwire-netdev", "podwire-trace"]),
     ("podwire-netdev", &["podwire-linux"]),
     ("podwire-image", &["podwire-api", "podwire-linux", "podwire-trace", "podwire-wire"]),
+    ("podwire-devplugin", &["podwire-linux", "podwire-wire"]),
     ("podwire-nri", &["podwire-wire", "podwire-trace"]),
     ("podwire-cni", &["podwire-cni-lib"]),
     ("podwire-cel", &["podwire-api"]),
