@@ -46,6 +46,8 @@ pub enum Verb {
     Kubelet(KubeletArgs),
     /// Run only the container runtime (CRI).
     Runtime(RuntimeArgs),
+    /// Offer device files, interfaces, virtual functions and RDMA devices of this node to pods.
+    DevicePlugin(DevicePluginArgs),
     /// Work with the images of a node.
     #[command(subcommand)]
     Image(ImageVerb),
@@ -130,6 +132,9 @@ pub struct UpArgs {
     pub eviction_hard: String,
     #[command(flatten)]
     pub reserved: ReservedArgs,
+    /// Also offer devices of this node to pods, as this file says (see docs/device-plugin.md).
+    #[arg(long, value_name = "FILE")]
+    pub device_plugin_config: Option<PathBuf>,
     #[command(flatten)]
     pub topology: TopologyArgs,
     #[command(flatten)]
@@ -391,6 +396,20 @@ pub struct RuntimeArgs {
     pub metrics_address: Option<SocketAddr>,
     #[command(flatten)]
     pub nri: NriArgs,
+}
+
+/// Flags of `device-plugin`.
+#[derive(Debug, Clone, Args)]
+pub struct DevicePluginArgs {
+    /// Pools of devices, as docs/device-plugin.md describes them.
+    #[arg(long, value_name = "FILE", required_unless_present = "check")]
+    pub config: Option<PathBuf>,
+    /// The kubelet's folder of device plugins.
+    #[arg(long, value_name = "DIR", default_value = crate::instance::DEVICE_PLUGINS)]
+    pub kubelet_dir: PathBuf,
+    /// Print what each pool of this file would offer, and end.
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    pub check: Option<PathBuf>,
 }
 
 /// Verbs of `image`.

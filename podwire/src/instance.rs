@@ -12,6 +12,8 @@ use sha2::{Digest, Sha256};
 
 /// Where `podwire up` keeps its state when nothing else is said.
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/podwire";
+/// Where plugins from elsewhere look for the kubelet.
+pub const DEVICE_PLUGINS: &str = "/var/lib/kubelet/device-plugins";
 
 /// One node's private names.
 #[derive(Debug, Clone)]

@@ -3,6 +3,7 @@
 //! # Layout
 //! - `cli` what was typed; `instance` the names one node owns;
 //! - `up` the whole node; `solo` one participant alone; `down` the way back; `check` the preflight;
+//! - `device_plugin` the node's devices for pods;
 //! - `private` folders that nobody else may look into;
 //! - `image` the local image verbs; `client` kubectl's verbs; `trace` the path of a pod; `nri` the plugins of a node.
 //!
@@ -14,6 +15,7 @@ mod check;
 mod cli;
 mod client;
 mod cni;
+mod device_plugin;
 mod down;
 mod image;
 mod instance;
@@ -149,6 +151,7 @@ fn run(cli: Cli, ring: trace::Ring) -> anyhow::Result<ExitCode> {
         Verb::Controllers(args) => serve(solo::controllers(args))?,
         Verb::Kubelet(args) => serve(solo::kubelet(args, ring))?,
         Verb::Runtime(args) => serve(solo::runtime(args, ring))?,
+        Verb::DevicePlugin(args) => return device_plugin::run(args),
         Verb::Cni(verb) => return cni::run(verb),
         Verb::Nri(verb) => nri::run(verb)?,
         Verb::Image(verb) => block_on(workers(), image::run(verb))?,

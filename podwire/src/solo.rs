@@ -174,7 +174,7 @@ fn authority_of(kubeconfig: &Path) -> Result<String> {
 }
 
 /// Cancelled by SIGTERM or SIGINT.
-fn until_signal() -> Result<CancellationToken> {
+pub fn until_signal() -> Result<CancellationToken> {
     let token = CancellationToken::new();
     let (cancel, asked) = (token.clone(), asked_to_end()?);
     tokio_util::task::TaskTracker::new().spawn(async move {

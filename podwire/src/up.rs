@@ -23,6 +23,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     check,
     cli::UpArgs,
+    device_plugin,
     instance::Instance,
     node_parts::{self, NetworkFolders},
     nri, private, say,
@@ -47,6 +48,7 @@ pub async fn up(args: UpArgs, ring: Ring) -> Result<()> {
     let (runtime, plugins) = start_runtime(&instance, &args).await?;
     let kubelet = start_kubelet(&instance, &args, &control, &node, plugins).await?;
     let (scheduler, controllers) = start_deciders(&control).await?;
+    let devices = start_device_plugin(&instance, &args)?;
     let tracing_served = Running::new();
     tracing_served.tasks.spawn(crate::solo::traced(
         instance.run_dir(),
@@ -73,7 +75,7 @@ pub async fn up(args: UpArgs, ring: Ring) -> Result<()> {
         }
     };
     notify_service_manager("STOPPING=1");
-    for part in [controllers, scheduler, kubelet, runtime, control.running] {
+    for part in [devices, controllers, scheduler, kubelet, runtime, control.running] {
         part.stop().await;
     }
     tracing_served.stop().await;
@@ -258,6 +260,16 @@ async fn start_kubelet(
     let kubelet = config.build().await.context("start the kubelet")?;
     let running = Running::new();
     running.play(kubelet.run(running.shutdown.clone()));
+    Ok(running)
+}
+
+/// The node's own device plugin, if a file says what it offers.
+fn start_device_plugin(instance: &Instance, args: &UpArgs) -> Result<Running> {
+    let running = Running::new();
+    if let Some(config) = &args.device_plugin_config {
+        let plugin = device_plugin::plugin(config, instance.plugin_root().join("device-plugins"))?;
+        running.play(plugin.run(running.shutdown.clone()));
+    }
     Ok(running)
 }
 

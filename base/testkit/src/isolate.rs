@@ -3,7 +3,10 @@
 //! Processes that the thread starts inherit it, so a whole node and its clients live there and it is gone with them.
 #![allow(unsafe_code)]
 
-use std::io;
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 /// Moves the calling thread into a new network namespace with loopback up.
 pub fn isolate() -> io::Result<()> {
@@ -12,6 +15,39 @@ pub fn isolate() -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     loopback_up()
+}
+
+/// An empty folder of the calling thread's own, and of the processes that it starts, at a path that programs insist on.
+pub struct OwnFolder {
+    path: PathBuf,
+    made: bool,
+}
+
+impl OwnFolder {
+    /// Moves the calling thread into a mount namespace of its own, with an empty folder at the path.
+    pub fn at(path: &Path) -> io::Result<OwnFolder> {
+        // SAFETY: unshare takes no pointers; it changes only the calling thread's mount namespace, root and working folder.
+        if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let everywhere =
+            rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
+        rustix::mount::mount_change("/", everywhere)?;
+        let made = !path.exists();
+        fs::create_dir_all(path)?;
+        podwire_linux::mount::tmpfs(path, 64 << 20, 0o755).map_err(io::Error::other)?;
+        Ok(OwnFolder { path: path.to_owned(), made })
+    }
+}
+
+impl Drop for OwnFolder {
+    fn drop(&mut self) {
+        // Ignored: the namespace takes the mount with it, and a folder that somebody else uses by now stays.
+        podwire_linux::mount::detach(&self.path).ok();
+        if self.made {
+            fs::remove_dir(&self.path).ok();
+        }
+    }
 }
 
 fn loopback_up() -> io::Result<()> {

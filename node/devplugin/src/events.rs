@@ -72,7 +72,9 @@ impl Folders {
             self.known.retain(|_, watch| *watch != event.wd);
         }
         let name = event.name.and_then(|name| name.to_str().map(str::to_owned));
-        Ok(Entry { name, here: event.mask.intersects(EventMask::CREATE | EventMask::MOVED_TO) })
+        // What the kernel could not keep may have been anything that came.
+        let came = EventMask::CREATE | EventMask::MOVED_TO | EventMask::Q_OVERFLOW;
+        Ok(Entry { name, here: event.mask.intersects(came) })
     }
 }
 

@@ -85,6 +85,9 @@ impl Settings {
         let mut looking =
             Looking { config: Arc::new(self.config), tree, events, offers: Vec::new(), said: Vec::new() };
         let found = looking.look();
+        for left in &found.left_out {
+            tracing::warn!(path = ?left.path, why = left.why, "a path that a pool names is left out");
+        }
         let plan = plan::plan(&looking.config, &found);
         if !plan.conflicts.is_empty() {
             let all: Vec<String> = plan.conflicts.iter().map(Conflict::to_string).collect();
@@ -230,6 +233,8 @@ impl Kubelet {
                     return shutdown.cancelled().await;
                 }
                 Ok(entry) => match entry.name.as_deref() {
+                    // Nobody knows what came: whatever it was is new.
+                    None if entry.here => everything_is_new(&seen),
                     Some(KUBELET) if entry.here => seen.send_modify(|seen| seen.kubelet += 1),
                     Some(name) if ours.contains(name) && !entry.here => {
                         seen.send_modify(|seen| seen.lost += 1)
@@ -248,15 +253,17 @@ impl Kubelet {
 
     fn anew(&mut self, seen: &watch::Sender<Seen>) {
         match watch_with_parent(&mut self.events, &self.folder) {
-            Ok(true) => {
-                seen.send_modify(|seen| (seen.kubelet, seen.lost) = (seen.kubelet + 1, seen.lost + 1))
-            }
+            Ok(true) => everything_is_new(seen),
             Ok(false) => {}
             Err(error) => {
                 tracing::warn!(%error, folder = ?self.folder, "the kubelet's folder is not watched")
             }
         }
     }
+}
+
+fn everything_is_new(seen: &watch::Sender<Seen>) {
+    seen.send_modify(|seen| (seen.kubelet, seen.lost) = (seen.kubelet + 1, seen.lost + 1));
 }
 
 /// The folder above tells when the folder itself is made anew.

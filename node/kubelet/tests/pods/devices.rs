@@ -68,7 +68,8 @@ impl Cluster {
 
     async fn clear(&self, names: &[&str]) {
         for name in names {
-            self.delete(name, 0).await;
+            // Its object goes last, when nothing of the pod is left: what it held is free then.
+            self.delete(name, 1).await;
             self.gone(name).await;
         }
     }
