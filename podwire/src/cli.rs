@@ -28,7 +28,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Run a whole node: API server, store, scheduler, controllers, kubelet, runtime, network.
-    Up(UpArgs),
+    Up(Box<UpArgs>),
     /// Stop the node of a data folder and remove its pods, links, mounts and cgroups.
     Down(DownArgs),
     /// Say whether this machine can run pods, and what to do about each miss.

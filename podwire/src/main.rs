@@ -142,7 +142,7 @@ fn block_on<T>(workers: usize, future: impl Future<Output = anyhow::Result<T>>) 
 fn run(cli: Cli, ring: trace::Ring) -> anyhow::Result<ExitCode> {
     let mut out = |line: &str| say(line);
     match cli.verb {
-        Verb::Up(args) => serve(up::up(args, ring))?,
+        Verb::Up(args) => serve(up::up(*args, ring))?,
         Verb::Down(args) => block_on(2, down::down(args))?,
         Verb::Check(args) => return Ok(check_verb(&args)),
         Verb::Instance(data) => say(&instance::Instance::at(&data.data_dir)?.describe()),

@@ -1,5 +1,7 @@
 //! The plugin with a small kubelet of the test, over trees of devices that the test makes and over this node's own.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 #[path = "device_plugin/small_kubelet.rs"]
 mod small_kubelet;
 #[path = "device_plugin/trees.rs"]

@@ -126,7 +126,7 @@ fn whatever_happens_no_device_is_two_pods_and_none_is_lost() {
                 0 => drop(ledger.gone("a.b/c")),
                 1 | 2 => {
                     ledger.registered("a.b/c", dice.below(2) == 0);
-                    let told = all.iter().enumerate().filter(|_| dice.0 % 7 != 0);
+                    let told = all.iter().enumerate().filter(|_| !dice.0.is_multiple_of(7));
                     let told = told.map(|(n, id)| device(id, Some(i64::try_from(n).unwrap() % 2)));
                     let mut told: Vec<Device> = told.collect();
                     told.iter_mut().for_each(|device| device.healthy = dice.below(6) != 0);
