@@ -17,7 +17,7 @@ pub use complain::{complaints, duplicates};
 pub use json::{DEEPEST, MOST_MEMORY, TOO_DEEP, TOO_LARGE, TOO_MANY};
 pub use json::{DecodeError, Decoded, decode_from, decode_json};
 pub(crate) use json::{Room, decode_within};
-pub(crate) use shape::Shaping;
+pub(crate) use shape::{Shaping, json_type};
 
 /// A value has the wrong JSON type; the text is that of Go's decoder.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

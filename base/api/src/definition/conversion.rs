@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::resource::conform;
 use super::{group, list, text, versions};
 use crate::path::Path;
+use crate::strict::json_type;
 use crate::structural::Node;
 use crate::validate::{self, Errors};
 
@@ -294,18 +295,6 @@ fn check_texts(key: &str, texts: &Map<String, Value>, before: Option<&Value>) ->
     match errors.done() {
         errors if errors.is_empty() => Ok(()),
         errors => Err(validate::summary(&errors)),
-    }
-}
-
-/// How Go names the type of a JSON value that it does not decode.
-fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
     }
 }
 

@@ -359,7 +359,8 @@ fn mismatch(owner: &Message, value: &Value, path: &Path<'_>, expected: &str) -> 
     ))
 }
 
-fn json_type(value: &Value) -> &'static str {
+/// How Go names the type of a JSON value that it does not decode.
+pub(crate) fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",
