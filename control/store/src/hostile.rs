@@ -7,12 +7,14 @@ use std::path::Path;
 
 use bytes::Bytes;
 
-use super::files::{segment_path, snapshot_path};
-use super::index::{Index, Retention};
-use super::record::{
-    Change, HEADER_LEN, Header, LOG_MAGIC, SNAPSHOT_MAGIC, Tag, body_of, decode_frame, encode_frame, frame_of,
+use crate::engine::files::{segment_path, snapshot_path};
+use crate::engine::index::{Index, Retention, Then};
+use crate::engine::key::Kv;
+use crate::engine::record::{
+    Change, HEADER_LEN, Header, LOG_MAGIC, SNAPSHOT_MAGIC, Tag, VERSION, body_of, decode_frame, encode_frame,
+    frame_of,
 };
-use super::recover;
+use crate::engine::recover;
 use crate::{Revision, StoreError};
 
 /// Bytes of the header of both files.
@@ -30,13 +32,13 @@ pub struct Restored {
 /// The body of a frame that puts a value.
 pub fn put(revision: Revision, key: &str, value: &[u8]) -> Vec<u8> {
     let value = Bytes::copy_from_slice(value);
-    let tag = Tag::Put;
-    body_of(&[Change { tag, revision, create_revision: revision, expires_ms: 0, key: key.into(), value }])
+    let kv = Kv { key: key.into(), value, create: revision, version: 1, ..Kv::nothing(revision) };
+    body_of(&[Change::of(Tag::Put, 0, kv)])
 }
 
 /// The body of the last frame of a snapshot with `count` keys.
 pub fn end(revision: Revision, count: u64) -> Vec<u8> {
-    body_of(&[Change::marker(Tag::End, revision, count)])
+    body_of(&[Change::end(revision, count, None)])
 }
 
 /// Writes a log segment with these frames.
@@ -69,8 +71,9 @@ fn check_frame(frame: &[u8], body: &[u8]) {
     // Only at its own offset is a frame sound.
     let at = frame_of(body, 0);
     assert_eq!(at.len(), frame.len(), "a frame is as long wherever it lies");
-    if let Some((changes, end)) = decode_frame(&at, 0) {
+    if let Some((changes, end)) = decode_frame(&at, 0, VERSION) {
         assert_eq!(end, at.len(), "a frame ends with its body");
+        let changes: Vec<Change> = changes.into_iter().map(|(change, ..)| change).collect();
         let length: usize = changes.iter().map(Change::encoded_len).sum();
         assert_eq!(length, body.len(), "nothing of a body is left out");
         let mut again = Vec::new();
@@ -81,12 +84,23 @@ fn check_frame(frame: &[u8], body: &[u8]) {
 
 /// Restores a directory as a start does.
 pub fn restore(dir: &Path) -> Result<Restored, StoreError> {
-    let retention =
-        Retention { events: 100, bytes: 1 << 20, age_ms: 1000, settles_ms: 100, settled_bytes: 1 << 10 };
+    let retention = Retention {
+        events: 100,
+        bytes: 1 << 20,
+        age_ms: 1000,
+        settles_ms: 100,
+        settled_bytes: 1 << 10,
+        then: Then::Forgotten,
+    };
     let mut index = Index::new(retention);
-    recover::recover(dir, &mut index, 1)?;
-    let pair = |entry: &super::index::Entry| (entry.kv.key.to_string(), entry.kv.value.to_vec());
-    let keys: BTreeMap<_, _> = index.entries_after(None).map(pair).collect();
+    recover::recover(dir, &mut index, 0, 1)?;
+    let (found, remaining) = index.page("", None, usize::MAX, index.revision());
+    assert_eq!(remaining, 0, "a page without a limit is all");
+    let mut keys = BTreeMap::new();
+    for one in found {
+        let kv = one.read()?;
+        keys.insert(kv.key.text().to_string(), kv.value.to_vec());
+    }
     let live: usize = keys.iter().map(|(key, value)| key.len() + value.len()).sum();
     assert_eq!(index.live_bytes(), live as u64, "the running sum is right");
     assert!(index.floor() <= index.revision(), "no history is promised that is still to come");

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::disk::DataFile;
 use super::files::{Draft, segment_path};
 use super::record::{Change, HEADER_LEN, Header, LOG_MAGIC, encode_frame};
 use crate::{Revision, StoreError};
@@ -27,6 +28,8 @@ pub(crate) struct Log {
     /// Set once the durability of something already written is unknown.
     poison: Option<StoreError>,
     frame: Vec<u8>,
+    /// Whether a batch is made durable before it is acknowledged.
+    sync: bool,
 }
 
 impl Log {
@@ -56,7 +59,30 @@ impl Log {
     }
 
     pub(super) fn at(dir: &Path, path: PathBuf, file: File, segment: u64, end: u64) -> Self {
-        Self { dir: dir.into(), path, file, segment, end, room: end, poison: None, frame: Vec::new() }
+        Self {
+            dir: dir.into(),
+            path,
+            file,
+            segment,
+            end,
+            room: end,
+            poison: None,
+            frame: Vec::new(),
+            sync: true,
+        }
+    }
+
+    /// Leaves it to the operating system when a batch becomes durable: a power cut loses what was acknowledged.
+    pub(crate) fn without_sync(mut self, without: bool) -> Self {
+        self.sync = !without;
+        self
+    }
+
+    /// The segment as versions are read from it.
+    pub(crate) fn reader(&self) -> Result<Arc<DataFile>, StoreError> {
+        let file =
+            self.file.try_clone().map_err(|source| StoreError::io("open again", &self.path, source))?;
+        Ok(Arc::new(DataFile { path: self.path.clone(), segment: self.segment, snapshot: false, file }))
     }
 
     /// The number of this segment.
@@ -75,7 +101,7 @@ impl Log {
             return Err(poison.clone());
         }
         self.trim();
-        *self = Self::create(&self.dir, self.segment + 1, last)?;
+        *self = Self::create(&self.dir, self.segment + 1, last)?.without_sync(!self.sync);
         Ok(())
     }
 
@@ -114,7 +140,9 @@ impl Log {
             return Err(self.take_back(error));
         }
         self.make_room(self.end + self.frame.len() as u64);
-        if let Err(error) = self.file.sync_data() {
+        if self.sync
+            && let Err(error) = self.file.sync_data()
+        {
             return Err(self.poisoned(error));
         }
         self.end += self.frame.len() as u64;
