@@ -6,6 +6,7 @@
 
 mod api;
 mod cni;
+mod devices;
 mod extensions;
 mod measure;
 mod memory;
@@ -13,8 +14,11 @@ mod nri;
 mod operators;
 mod path;
 mod pods;
+mod policy;
+mod policy_pods;
 mod report;
 mod runtime;
+mod scheduler;
 mod trace;
 mod upstream;
 mod versions;
@@ -31,16 +35,20 @@ fn main() -> Result<()> {
         "path" => tokio.block_on(path::run()),
         "api" => api::run(),
         "cni" => cni::run(),
+        "devices" => tokio.block_on(devices::run()),
         "extensions" => extensions::run(),
         "runtime" => tokio.block_on(runtime::run()),
         "nri" => tokio.block_on(nri::run()),
         "operators" => operators::run(),
+        "policy" => policy::run(),
+        "policy-pods" => policy_pods::run(),
+        "scheduler" => scheduler::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "memory" => tokio.block_on(memory::run()),
         "trace" => trace::run(),
         "versions" => versions::run(),
         "side" => tokio.block_on(versions::side()),
         other => bail!(
-            "there is no bench called {other}; there are: path, api, cni, extensions, operators, runtime, nri, memory, trace, versions"
+            "there is no bench called {other}; there are: path, api, cni, devices, extensions, operators, runtime, nri, policy, policy-pods, scheduler, memory, trace, versions"
         ),
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::{
     api::{Api, DeleteParams, ListParams, PostParams, WatchEvent, WatchParams},
     config::{KubeConfigOptions, Kubeconfig},
@@ -21,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Cluster {
     pods: Api<Pod>,
     maps: Api<ConfigMap>,
+    client: kube::Client,
 }
 
 impl Cluster {
@@ -32,17 +33,27 @@ impl Cluster {
         let client = kube::Client::try_from(config)?;
         Ok(Cluster {
             pods: Api::namespaced(client.clone(), "default"),
-            maps: Api::namespaced(client, "default"),
+            maps: Api::namespaced(client.clone(), "default"),
+            client,
         })
+    }
+
+    /// The nodes of the cluster.
+    pub fn nodes(&self) -> Api<Node> {
+        Api::all(self.client.clone())
     }
 
     /// Makes one pod; the time until a watch shows it Running with an address.
     pub async fn start(&self, name: &str) -> Result<Duration> {
+        self.start_of(name, &pod(name)?).await
+    }
+
+    async fn start_of(&self, name: &str, pod: &Pod) -> Result<Duration> {
         let version = self.version().await?;
         let params = WatchParams::default().fields(&format!("metadata.name={name}"));
         let mut events = self.pods.watch(&params, &version).await?.boxed();
         let begun = Instant::now();
-        self.pods.create(&PostParams::default(), &pod(name)?).await?;
+        self.pods.create(&PostParams::default(), pod).await?;
         let seen = async {
             while let Some(event) = events.try_next().await? {
                 if let WatchEvent::Modified(pod) | WatchEvent::Added(pod) = event
@@ -59,6 +70,21 @@ impl Cluster {
     /// Makes and deletes one pod; both times.
     pub async fn start_and_stop(&self, name: &str) -> Result<(Duration, Duration)> {
         let start = self.start(name).await?;
+        Ok((start, self.stop(name).await?))
+    }
+
+    /// The same with one of an extended resource.
+    pub async fn start_and_stop_with(&self, name: &str, resource: &str) -> Result<(Duration, Duration)> {
+        let mut pod = pod(name)?;
+        let limits = serde_json::json!({"limits": {resource: "1"}});
+        if let Some(spec) = &mut pod.spec {
+            spec.containers[0].resources = Some(serde_json::from_value(limits)?);
+        }
+        let start = self.start_of(name, &pod).await?;
+        Ok((start, self.stop(name).await?))
+    }
+
+    async fn stop(&self, name: &str) -> Result<Duration> {
         let version = self.version().await?;
         let params = WatchParams::default().fields(&format!("metadata.name={name}"));
         let mut events = self.pods.watch(&params, &version).await?.boxed();
@@ -72,8 +98,7 @@ impl Cluster {
             }
             bail!("the watch ended")
         };
-        let stop = tokio::time::timeout(PATIENCE, gone).await.context("not gone in time")??;
-        Ok((start, stop))
+        tokio::time::timeout(PATIENCE, gone).await.context("not gone in time")?
     }
 
     /// Makes `count` pods at once over 8 connections' worth of concurrency; the time until all are Running.

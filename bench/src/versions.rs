@@ -143,8 +143,8 @@ pub async fn side() -> Result<()> {
 }
 
 enum Bench {
-    Node { node: Box<Node>, cluster: Cluster },
-    Runtime { client: Client, _running: Box<Running>, _bed: Box<Bed> },
+    Node { node: Box<Node>, cluster: Box<Cluster> },
+    Runtime { client: Box<Client>, _running: Box<Running>, _bed: Box<Bed> },
     Api(Box<Brief>),
     Start,
 }
@@ -152,14 +152,14 @@ enum Bench {
 impl Bench {
     async fn node() -> Result<Bench> {
         let node = Box::new(Node::up(&[])?);
-        let cluster = Cluster::connect(&node.kubeconfig()).await?;
+        let cluster = Box::new(Cluster::connect(&node.kubeconfig()).await?);
         Ok(Bench::Node { node, cluster })
     }
 
     async fn runtime() -> Result<Bench> {
         let bed = Box::new(Bed::new(runtime::small_images()?)?);
         let running = Box::new(bed.ours(false)?);
-        let client = Client::new(&running);
+        let client = Box::new(Client::new(&running));
         client.pull("localhost/app:latest").await?;
         client.pull(critest::SANDBOX_IMAGE).await?;
         Ok(Bench::Runtime { client, _running: running, _bed: bed })

@@ -2,14 +2,28 @@
 //!
 //! Flags keep upstream's names where upstream has one. `up` and the client verbs say what they mean elsewhere.
 
+mod cluster;
+mod etcd;
+mod kube_apiserver;
+mod netdriver;
+mod netplugin;
+mod nri;
+mod snapshot;
+
 use std::{
     net::{IpAddr, SocketAddr},
     path::PathBuf,
-    time::Duration,
 };
 
 use clap::{Args, Parser, Subcommand};
 
+pub use self::cluster::ClusterArgs;
+pub use self::etcd::{EtcdArgs, EtcdCli};
+pub use self::kube_apiserver::{KubeApiserverArgs, KubeApiserverCli};
+pub use self::netdriver::{NetdriverArgs, NetworkDriverArgs, OfferArgs};
+pub use self::netplugin::{ExplainArgs, NetpluginArgs, NetpluginVerb};
+pub use self::nri::{NriArgs, NriVerb};
+pub use self::snapshot::{MigrateArgs, MigrateVerb, RestoreArgs, SaveArgs, SnapshotVerb};
 use crate::instance::DEFAULT_DATA_DIR;
 
 /// Pods from apply to Running, every participant in one binary.
@@ -36,16 +50,31 @@ pub enum Verb {
     /// Print the host-global names of a node, as JSON.
     #[command(hide = true)]
     Instance(DataDir),
-    /// Run only the API server with the embedded store.
-    Apiserver(ApiserverArgs),
+    /// Run only the API server, with the embedded store or on an etcd cluster.
+    Apiserver(Box<ApiserverArgs>),
+    /// Run only the API server, with kube-apiserver's flags; so does a link to this program that is called kube-apiserver.
+    #[command(hide = true)]
+    KubeApiserver(Box<KubeApiserverArgs>),
+    /// Serve etcd's API v3 from a store: a cluster of one member.
+    Etcd(Box<EtcdArgs>),
+    /// Save a store while it runs, look at what was saved, make a store of it.
+    #[command(subcommand)]
+    Snapshot(SnapshotVerb),
+    /// Move all objects between an embedded store and an etcd cluster; API servers of both must be stopped.
+    #[command(subcommand)]
+    Migrate(MigrateVerb),
     /// Run only the scheduler.
-    Scheduler(ClientOf),
+    Scheduler(SchedulerArgs),
     /// Run only the controllers.
     Controllers(ControllersArgs),
     /// Run only the kubelet.
     Kubelet(KubeletArgs),
     /// Run only the container runtime (CRI).
     Runtime(RuntimeArgs),
+    /// Enforce NetworkPolicy for the pods of a node, as a plugin of its runtime (NRI).
+    Netplugin(NetpluginArgs),
+    /// Offer network devices of this node to claims of pods (DRA), and attach them as a plugin of its runtime (NRI).
+    Netdriver(Box<NetdriverArgs>),
     /// Offer device files, interfaces, virtual functions and RDMA devices of this node to pods.
     DevicePlugin(DevicePluginArgs),
     /// Work with the images of a node.
@@ -69,6 +98,8 @@ pub enum Verb {
     Delete(DeleteArgs),
     /// Show the path of a pod: who called whom, when, for how long.
     Trace(TraceArgs),
+    /// Say why a pod is where it is, or nowhere: every node, every plugin, in numbers.
+    Explain(ExplainPodArgs),
     /// Print client and server version.
     Version(Connection),
     /// Print a completion script for a shell.
@@ -120,6 +151,8 @@ pub struct UpArgs {
     /// Addresses of services.
     #[arg(long, default_value = "10.89.0.0/16")]
     pub service_cidr: String,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
     /// Port of the kubelet's HTTPS API; 0 takes a free one (default: 10250, or 0 outside the default data folder).
     #[arg(long)]
     pub kubelet_port: Option<u16>,
@@ -132,11 +165,21 @@ pub struct UpArgs {
     pub eviction_hard: String,
     #[command(flatten)]
     pub reserved: ReservedArgs,
+    /// What becomes of NetworkPolicy: `enforce` by a plugin of our runtime without which no pod starts, or `off`.
+    #[arg(long, default_value = "enforce", value_parser = ["enforce", "off"])]
+    pub network_policy: String,
+    /// Addresses that PodNetworks may give to pods beside those of CNI, as blocks; others stay closed (default: none).
+    #[arg(long, value_delimiter = ',', value_name = "CIDR")]
+    pub pod_network_addresses: Vec<String>,
     /// Also offer devices of this node to pods, as this file says (see docs/device-plugin.md).
     #[arg(long, value_name = "FILE")]
     pub device_plugin_config: Option<PathBuf>,
     #[command(flatten)]
+    pub driver: NetworkDriverArgs,
+    #[command(flatten)]
     pub topology: TopologyArgs,
+    #[command(flatten)]
+    pub claims: ClaimArgs,
     #[command(flatten)]
     pub node: NodeArgs,
 }
@@ -166,6 +209,18 @@ pub struct TopologyArgs {
     pub topology_manager_policy_options: Vec<String>,
 }
 
+/// How claims of dynamic resources are prepared.
+#[derive(Debug, Clone, Args)]
+pub struct ClaimArgs {
+    /// How long the end of a pod waits for a DRA driver that does not unprepare its claims; then the pod ends, and its
+    /// devices are kept back until the driver has. 0s: for ever, as upstream's kubelet.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = crate::nri::duration)]
+    pub dra_unprepare_timeout: std::time::Duration,
+    /// DRA drivers that set pods up as NRI plugins of the same name: no pod with a claim of theirs starts without them.
+    #[arg(long, value_name = "DRIVER", value_delimiter = ',', default_value = "dra.net,net.podwire.dev")]
+    pub dra_nri_drivers: Vec<String>,
+}
+
 /// Flags that choose the node's runtime and network.
 #[derive(Debug, Clone, Args)]
 pub struct NodeArgs {
@@ -186,71 +241,6 @@ pub struct NodeArgs {
     pub handler: Vec<podwire_runtime::Handler>,
     #[command(flatten)]
     pub nri: NriArgs,
-}
-
-/// Flags that choose the NRI plugins of our runtime.
-#[derive(Debug, Clone, Args)]
-pub struct NriArgs {
-    /// Where NRI plugins register (default: nri.sock in the node's run folder).
-    #[arg(long)]
-    pub nri_socket: Option<PathBuf>,
-    /// Do not let NRI plugins connect.
-    #[arg(long)]
-    pub disable_nri: bool,
-    /// Folder of NRI plugins to start, named NN-NAME (default: nri/plugins in the data folder; /opt/nri/plugins for
-    /// the default one).
-    #[arg(long)]
-    pub nri_plugin_dir: Option<PathBuf>,
-    /// Folder of their configuration, NN-NAME.conf or NAME.conf (default: nri/conf.d in the data folder;
-    /// /etc/nri/conf.d for the default one).
-    #[arg(long)]
-    pub nri_plugin_config_dir: Option<PathBuf>,
-    /// NRI plugins without which no pod is set up, by name.
-    #[arg(long, value_delimiter = ',')]
-    pub nri_required_plugins: Vec<String>,
-    /// How long a pod waits for a required plugin that is not connected.
-    #[arg(long, default_value = "10s", value_parser = crate::nri::duration)]
-    pub nri_required_wait: Duration,
-    /// How long an NRI plugin may take to register and to synchronize.
-    #[arg(long, default_value = "5s", value_parser = crate::nri::duration)]
-    pub nri_registration_timeout: Duration,
-    /// How long an NRI plugin may take to answer.
-    #[arg(long, default_value = "2s", value_parser = crate::nri::duration)]
-    pub nri_request_timeout: Duration,
-}
-
-/// Verbs of `nri`.
-#[derive(Debug, Subcommand)]
-pub enum NriVerb {
-    /// Show the plugins: place, events, calls, times, last error.
-    #[command(alias = "ls")]
-    List {
-        #[command(flatten)]
-        data: DataDir,
-        /// Form: wide, json.
-        #[arg(short, long)]
-        output: Option<String>,
-    },
-    /// Show events and adjustments as they happen.
-    Log {
-        #[command(flatten)]
-        data: DataDir,
-        /// How many of those that have happened to show first.
-        #[arg(long, default_value_t = 20)]
-        tail: usize,
-        /// End after those that have happened.
-        #[arg(long)]
-        no_follow: bool,
-        /// Only those of a pod, as NAME or NAMESPACE/NAME.
-        #[arg(long)]
-        pod: Option<String>,
-        /// Only those of a plugin, as NAME or NN-NAME.
-        #[arg(long)]
-        plugin: Option<String>,
-        /// Form: json.
-        #[arg(short, long)]
-        output: Option<String>,
-    },
 }
 
 /// A runtime handler as it is typed.
@@ -298,6 +288,8 @@ pub struct ApiserverArgs {
     #[arg(long)]
     pub issue_node: Vec<String>,
     #[command(flatten)]
+    pub cluster: ClusterArgs,
+    #[command(flatten)]
     pub at: TraceDir,
 }
 
@@ -309,6 +301,19 @@ pub struct ClientOf {
     pub kubeconfig: PathBuf,
     #[command(flatten)]
     pub at: TraceDir,
+}
+
+/// Flags of `scheduler`.
+#[derive(Debug, Clone, Args)]
+pub struct SchedulerArgs {
+    #[command(flatten)]
+    pub client: ClientOf,
+    /// A KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v1.
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// Whether one of several schedulers leads, by a lease; a file of --config says so itself.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub leader_elect: bool,
 }
 
 /// Flags of `controllers`.
@@ -355,6 +360,8 @@ pub struct KubeletArgs {
     pub reserved: ReservedArgs,
     #[command(flatten)]
     pub topology: TopologyArgs,
+    #[command(flatten)]
+    pub claims: ClaimArgs,
     /// Root of the pods' cgroups.
     #[arg(long, default_value = "/")]
     pub cgroup_root: String,
@@ -671,6 +678,21 @@ pub struct TraceArgs {
     /// Measure what reporting an arrow costs here.
     #[arg(long, hide = true)]
     pub cost: bool,
+}
+
+/// Flags of `explain`.
+#[derive(Debug, Clone, Args)]
+pub struct ExplainPodArgs {
+    #[command(flatten)]
+    pub to: Connection,
+    /// The pod, with or without `pod/`.
+    pub pod: String,
+    /// Show every node, not the first few.
+    #[arg(long)]
+    pub all: bool,
+    /// The scheduler's configuration, if it has one.
+    #[arg(long)]
+    pub config: Option<PathBuf>,
 }
 
 /// Where the network's configuration, plugins and state are.

@@ -6,6 +6,7 @@
 mod apply;
 mod delete;
 mod exec;
+mod explain;
 mod get;
 mod logs;
 mod manifest;
@@ -14,7 +15,10 @@ mod pod;
 mod printer;
 mod resource;
 
-pub use self::{apply::apply, delete::delete, exec::exec, get::get, logs::logs, printer::columns};
+pub use self::{
+    apply::apply, delete::delete, exec::exec, explain::explain, explain::read_configuration, get::get,
+    logs::logs, printer::columns,
+};
 
 use std::path::PathBuf;
 
@@ -53,7 +57,11 @@ impl std::error::Error for Refused {}
 
 /// True when the server said that the object is not there.
 fn is_not_found(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<Refused>().is_some_and(|refused| refused.reason == "NotFound")
+    is_refused(error, "NotFound")
+}
+
+fn is_refused(error: &anyhow::Error, reason: &str) -> bool {
+    error.downcast_ref::<Refused>().is_some_and(|refused| refused.reason == reason)
 }
 
 impl Session {
@@ -83,7 +91,13 @@ impl Session {
         }
     }
 
-    async fn get_json(&self, path: &str) -> Result<Value> {
+    /// The namespace that a bare name means.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The JSON of an object.
+    pub async fn get_json(&self, path: &str) -> Result<Value> {
         self.send(Method::GET, path, None, "application/json").await
     }
 }

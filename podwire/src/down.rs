@@ -19,6 +19,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     cli::DownArgs,
     instance::Instance,
+    netdriver,
     node_parts::{self, NetworkFolders},
     say,
     up::lock,
@@ -37,6 +38,8 @@ pub async fn down(args: DownArgs) -> Result<()> {
     stop_daemon(&instance)?;
     let _lock = lock(&instance)?;
     remove_pods(&instance).await?;
+    // Their namespaces are pinned as long as a device is in them.
+    netdriver::give_back(&instance)?;
     remove_names(&instance)?;
     if args.purge {
         fs::remove_dir_all(&instance.data_dir).with_context(|| format!("remove {:?}", instance.data_dir))?;

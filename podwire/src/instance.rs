@@ -94,6 +94,11 @@ impl Instance {
         self.named("podwire")
     }
 
+    /// The packet filter's table of network policies.
+    pub fn policy_table(&self) -> String {
+        format!("{}_policy", self.network().replace('-', "_"))
+    }
+
     /// Root of this instance's cgroups, in every hierarchy.
     pub fn cgroup_root(&self) -> String {
         format!("/{}", self.named("podwire"))

@@ -3,7 +3,8 @@
 //! # Layout
 //! - `cli` what was typed; `instance` the names one node owns;
 //! - `up` the whole node; `solo` one participant alone; `down` the way back; `check` the preflight;
-//! - `device_plugin` the node's devices for pods;
+//! - `device_plugin` the node's devices for pods; `objects` where the API server's objects are kept; `snapshot` how they are saved and moved;
+//!   `etcd` the store as an etcd;
 //! - `private` folders that nobody else may look into;
 //! - `image` the local image verbs; `client` kubectl's verbs; `trace` the path of a pod; `nri` the plugins of a node.
 //!
@@ -17,12 +18,17 @@ mod client;
 mod cni;
 mod device_plugin;
 mod down;
+mod etcd;
 mod image;
 mod instance;
 mod memory;
+mod netdriver;
+mod netplugin;
 mod node_parts;
 mod nri;
+mod objects;
 mod private;
+mod snapshot;
 mod solo;
 mod trace;
 mod up;
@@ -32,7 +38,7 @@ use std::{io::Write, process::ExitCode};
 use clap::{CommandFactory, Parser};
 use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
-use crate::cli::{Cli, Verb};
+use crate::cli::{Cli, EtcdCli, KubeApiserverCli, NetpluginArgs, NetpluginVerb, Verb};
 
 /// See [`memory`].
 #[cfg(feature = "jemalloc")]
@@ -45,12 +51,13 @@ fn main() -> ExitCode {
         return podwire_container::supervisor_main(args.collect());
     }
     private::fix_umask();
-    let cli = match Cli::try_parse() {
+    let cli = match typed() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
     let ring = trace::Ring::default();
-    init_logs(cli.log.as_deref().unwrap_or(default_filter(&cli.verb)), ring.clone());
+    let filter = cli.log.clone().unwrap_or_else(|| default_filter(&cli.verb).to_owned());
+    init_logs(&filter, ring.clone());
     match run(cli, ring) {
         Ok(code) => code,
         Err(error) => {
@@ -58,6 +65,18 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What was typed; a program called `etcd` or `kube-apiserver` takes the flags of that one without a verb.
+fn typed() -> Result<Cli, clap::Error> {
+    let called = std::env::args_os().next().map(std::path::PathBuf::from);
+    let name = called.as_deref().and_then(std::path::Path::file_name).and_then(std::ffi::OsStr::to_str);
+    let verb = match name {
+        Some("etcd") => Verb::Etcd(Box::new(EtcdCli::try_parse()?.args)),
+        Some("kube-apiserver") => Verb::KubeApiserver(Box::new(KubeApiserverCli::try_parse()?.args)),
+        _ => return Cli::try_parse(),
+    };
+    Ok(Cli { log: None, verb })
 }
 
 /// What was typed makes no sense: kubectl's exit code for it, and clap's words. Help is not a failure.
@@ -68,14 +87,16 @@ fn usage(error: &clap::Error) -> ExitCode {
 }
 
 /// Daemons log what happens; a client's only words are its answer.
-fn default_filter(verb: &Verb) -> &'static str {
+fn default_filter(verb: &Verb) -> &str {
     match verb {
+        Verb::Etcd(args) => &args.log_level,
         Verb::Apply(_)
         | Verb::Get(_)
         | Verb::Logs(_)
         | Verb::Exec(_)
         | Verb::Delete(_)
         | Verb::Trace(_)
+        | Verb::Explain(_)
         | Verb::Version(_) => "off",
         _ => "warn,podwire=info",
     }
@@ -146,11 +167,20 @@ fn run(cli: Cli, ring: trace::Ring) -> anyhow::Result<ExitCode> {
         Verb::Down(args) => block_on(2, down::down(args))?,
         Verb::Check(args) => return Ok(check_verb(&args)),
         Verb::Instance(data) => say(&instance::Instance::at(&data.data_dir)?.describe()),
-        Verb::Apiserver(args) => serve(solo::apiserver(args, ring))?,
+        Verb::Etcd(args) => serve(etcd::run(*args))?,
+        Verb::KubeApiserver(args) => serve(solo::kube_apiserver(*args))?,
+        Verb::Snapshot(verb) => block_on(2, snapshot::run(verb))?,
+        Verb::Migrate(verb) => block_on(workers(), snapshot::migrate(verb))?,
+        Verb::Apiserver(args) => serve(solo::apiserver(*args, ring))?,
         Verb::Scheduler(args) => serve(solo::scheduler(args, ring))?,
         Verb::Controllers(args) => serve(solo::controllers(args))?,
         Verb::Kubelet(args) => serve(solo::kubelet(args, ring))?,
         Verb::Runtime(args) => serve(solo::runtime(args, ring))?,
+        Verb::Netplugin(NetpluginArgs { verb: Some(NetpluginVerb::Explain(args)), .. }) => {
+            block_on(workers(), netplugin::explain(args))?;
+        }
+        Verb::Netplugin(args) => serve(netplugin::run(args, ring))?,
+        Verb::Netdriver(args) => serve(netdriver::run(*args, ring))?,
         Verb::DevicePlugin(args) => return device_plugin::run(args),
         Verb::Cni(verb) => return cni::run(verb),
         Verb::Nri(verb) => nri::run(verb)?,
@@ -160,6 +190,7 @@ fn run(cli: Cli, ring: trace::Ring) -> anyhow::Result<ExitCode> {
         Verb::Logs(args) => block_on(1, client::logs(&args, &mut std::io::stdout()))?,
         Verb::Exec(args) => return Ok(ExitCode::from(block_on(1, client::exec(&args))?)),
         Verb::Delete(args) => block_on(1, client::delete(&args, &mut out))?,
+        Verb::Explain(args) => block_on(1, client::explain(&args, &mut out))?,
         Verb::Version(to) => say(block_on(1, client::version(&to))?.trim_end()),
         Verb::Trace(args) => say(trace::trace(&args)?.trim_end()),
         Verb::Completion { shell } => {

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cli::{NodeArgs, ReservedArgs, TopologyArgs},
+    cli::{ClaimArgs, NodeArgs, ReservedArgs, TopologyArgs},
     instance::Instance,
 };
 
@@ -173,9 +173,21 @@ pub fn devices(root: PathBuf, args: &TopologyArgs) -> Result<podwire_kubelet::De
     })
 }
 
+/// How claims are prepared, with the checkpoint in `root`.
+pub fn claims(root: PathBuf, args: &ClaimArgs) -> podwire_kubelet::ClaimSettings {
+    podwire_kubelet::ClaimSettings {
+        unprepare_timeout: Some(args.dra_unprepare_timeout).filter(|timeout| !timeout.is_zero()),
+        nri_drivers: args.dra_nri_drivers.iter().filter(|name| !name.is_empty()).cloned().collect(),
+        ..podwire_kubelet::ClaimSettings::at(root)
+    }
+}
+
 /// The scheduler.
-pub async fn scheduler(client: podwire_client::Client) -> Result<podwire_scheduler::Scheduler> {
-    podwire_scheduler::Config::new(client).build().await.context("start the scheduler")
+pub async fn scheduler(
+    client: podwire_client::Client,
+    configuration: podwire_scheduler::Configuration,
+) -> Result<podwire_scheduler::Scheduler> {
+    podwire_scheduler::Config { client, configuration }.build().await.context("start the scheduler")
 }
 
 /// The controllers.
@@ -203,6 +215,14 @@ fn default_network(
     }
 }
 
+/// Blocks of addresses as they are typed.
+pub fn blocks(flag: &str, texts: &[String]) -> Result<Vec<ipnet::IpNet>> {
+    let parse = |text: &String| {
+        text.parse::<ipnet::IpNet>().with_context(|| format!("{flag}: {text:?} is not ADDRESS/LENGTH"))
+    };
+    texts.iter().map(parse).collect()
+}
+
 /// Writes our own network configuration if the folder has none; the network.
 pub fn write_network(
     instance: &Instance,
@@ -210,14 +230,8 @@ pub fn write_network(
     pod_cidrs: &[String],
     cluster_cidrs: &[String],
 ) -> Result<podwire_cni_lib::DefaultNetwork> {
-    let parsed = |flag: &str, texts: &[String]| {
-        let parse = |text: &String| {
-            text.parse::<ipnet::IpNet>().with_context(|| format!("{flag}: {text:?} is not ADDRESS/LENGTH"))
-        };
-        texts.iter().map(parse).collect::<Result<Vec<_>>>()
-    };
-    let cluster = parsed("--cluster-cidr", cluster_cidrs)?;
-    let network = default_network(instance, parsed("--pod-cidr", pod_cidrs)?, cluster);
+    let cluster = blocks("--cluster-cidr", cluster_cidrs)?;
+    let network = default_network(instance, blocks("--pod-cidr", pod_cidrs)?, cluster);
     podwire_cni_lib::write_default_conflist(&folders.conf_dir, &network)
         .context("write the network configuration")?;
     Ok(network)
@@ -248,6 +262,7 @@ pub async fn keep_forwarding_open(network: podwire_cni_lib::DefaultNetwork, shut
 
 /// Takes our own network's bridge and packet-filter tables away.
 pub fn remove_network(instance: &Instance) -> Result<()> {
+    podwire_netplugin::table::Table::remove(&instance.policy_table()).context("remove network policies")?;
     podwire_cni_lib::remove_default_network(&default_network(instance, Vec::new(), Vec::new()))
         .context("remove the pod network")
 }

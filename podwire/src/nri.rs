@@ -18,6 +18,10 @@ pub fn config(instance: &Instance, args: &NriArgs) -> podwire_nri::Config {
     config.required_wait = args.nri_required_wait;
     config.registration_timeout = args.nri_registration_timeout;
     config.request_timeout = args.nri_request_timeout;
+    config.request_timeouts = args.nri_plugin_timeout.iter().cloned().collect();
+    config.toleration = args.nri_tolerate_missing_annotation.clone().map(|annotation| {
+        podwire_nri::Toleration { annotation, namespaces: args.nri_tolerate_missing_namespaces.clone() }
+    });
     if !args.disable_nri {
         config.socket = Some(args.nri_socket.clone().unwrap_or_else(|| instance.nri_socket()));
         config.plugin_dir = Some(args.nri_plugin_dir.clone().unwrap_or(plugins));
@@ -42,9 +46,27 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * seconds).map_err(|error| error.to_string())
 }
 
+/// A plugin and how long it may take, as NAME=TIME.
+pub fn plugin_timeout(text: &str) -> Result<(String, Duration), String> {
+    let (name, time) = text.split_once('=').ok_or_else(|| format!("{text:?} is not NAME=TIME"))?;
+    let time = duration(time)?;
+    if name.is_empty() || time.is_zero() {
+        return Err(format!("{text:?} names no plugin or leaves it no time"));
+    }
+    Ok((name.to_owned(), time))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_plugins_own_time_names_it() {
+        assert_eq!(plugin_timeout("net=1.5s"), Ok(("net".to_owned(), Duration::from_millis(1500))));
+        for wrong in ["net", "=2s", "net=", "net=0s", "net=soon"] {
+            assert!(plugin_timeout(wrong).is_err(), "{wrong:?}");
+        }
+    }
 
     #[test]
     fn durations_are_read_as_go_writes_them() {

@@ -3,32 +3,30 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use podwire_apiserver::pki::Pki;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cli::{ApiserverArgs, ClientOf, ControllersArgs, KubeletArgs, RuntimeArgs},
+    cli::{ApiserverArgs, ControllersArgs, KubeApiserverArgs, KubeletArgs, RuntimeArgs, SchedulerArgs},
     instance::Instance,
     node_parts::{self, NetworkFolders},
-    nri, private, say,
+    nri,
+    objects::Objects,
+    private, say,
     trace::{self, Ring},
     up::{asked_to_end, lock, parse_cidr, reachable, write_admin},
 };
 
-/// `podwire apiserver`: API server and embedded store.
+/// `podwire apiserver`: the API server, on the embedded store or on an etcd cluster.
 pub async fn apiserver(args: ApiserverArgs, ring: Ring) -> Result<()> {
     let instance = Instance::at(&args.data.data_dir)?;
     let _lock = lock(&instance)?;
-    let store = podwire_store::EmbeddedConfig::new(instance.data_dir.join("store"))
-        .open()
-        .context("open the store")?;
+    let objects = Objects::open(&instance.data_dir.join("store"), &args.cluster).await?;
     let listen = SocketAddr::new(args.bind_address, args.secure_port);
-    let mut config =
-        podwire_apiserver::Config::new(Arc::new(store.clone()), instance.data_dir.join("pki"), listen);
+    let mut config = podwire_apiserver::Config::new(objects.store(), instance.data_dir.join("pki"), listen);
     config.extra_sans = vec![node_parts::host_name()];
     config.service_cidr = parse_cidr(&args.service_cluster_ip_range).context("--service-cluster-ip-range")?;
     let api = config.build().await.context("start the API server")?;
@@ -38,8 +36,40 @@ pub async fn apiserver(args: ApiserverArgs, ring: Ring) -> Result<()> {
     say(&format!("ready server={server} kubeconfig={}", instance.kubeconfig().display()));
     let shutdown = until_signal()?;
     let folder = args.at.trace_dir.clone().unwrap_or_else(|| instance.run_dir());
-    tokio::join!(api.run(shutdown.clone()), traced(folder, ring, shutdown));
-    store.close().await;
+    tokio::join!(api.run(shutdown.clone()), objects.run(shutdown.clone()), traced(folder, ring, shutdown));
+    objects.close().await;
+    Ok(())
+}
+
+/// A program called `kube-apiserver`: the API server alone, with what the flags name and nothing in the machine's folders.
+pub async fn kube_apiserver(args: KubeApiserverArgs) -> Result<()> {
+    if args.cluster.etcd_servers.is_empty() {
+        bail!("--etcd-servers must be specified");
+    }
+    if args.service_account_signing_key_file.is_none() && !args.service_account_key_file.is_empty() {
+        bail!(
+            "--service-account-key-file needs --service-account-signing-key-file: tokens are checked with the key that signs them"
+        );
+    }
+    let objects = Objects::open(&args.cert_dir, &args.cluster).await?;
+    let listen = SocketAddr::new(args.bind_address, args.secure_port);
+    let mut config = podwire_apiserver::Config::new(objects.store(), args.cert_dir.join("podwire"), listen);
+    config.service_cidr = parse_cidr(&args.service_cluster_ip_range).context("--service-cluster-ip-range")?;
+    config.token_issuer = args.service_account_issuer.clone();
+    config.extra_sans.extend(args.advertise_address.map(|address| address.to_string()));
+    config.service_accounts = args.disable_admission_plugins.is_empty();
+    let kept = (args.cert_dir.join("apiserver.crt"), args.cert_dir.join("apiserver.key"));
+    config.given = podwire_apiserver::Given {
+        serving: match (&args.tls_cert_file, &args.tls_private_key_file) {
+            (Some(cert), Some(key)) => Some((cert.clone(), key.clone())),
+            _ => (kept.0.exists() && kept.1.exists()).then_some(kept),
+        },
+        client_ca: args.client_ca_file.clone(),
+        token_key: args.service_account_signing_key_file.clone(),
+    };
+    let api = config.build().await.context("start the API server")?;
+    let shutdown = until_signal()?;
+    tokio::join!(api.run(shutdown.clone()), objects.run(shutdown));
     Ok(())
 }
 
@@ -70,10 +100,15 @@ fn write_participants(pki: &Pki, server: &str, folder: &Path, nodes: &[String]) 
 }
 
 /// `podwire scheduler`.
-pub async fn scheduler(args: ClientOf, ring: Ring) -> Result<()> {
-    let scheduler = node_parts::scheduler(client(&args.kubeconfig).await?).await?;
+pub async fn scheduler(args: SchedulerArgs, ring: Ring) -> Result<()> {
+    let configuration = match &args.config {
+        Some(path) => crate::client::read_configuration(path)?,
+        None => podwire_scheduler::Configuration::default()
+            .elected(args.leader_elect.then(podwire_scheduler::Election::default)),
+    };
+    let scheduler = node_parts::scheduler(client(&args.client.kubeconfig).await?, configuration).await?;
     let shutdown = until_signal()?;
-    tokio::join!(scheduler.run(shutdown.clone()), traced(trace::folder(&args.at)?, ring, shutdown));
+    tokio::join!(scheduler.run(shutdown.clone()), traced(trace::folder(&args.client.at)?, ring, shutdown));
     Ok(())
 }
 
@@ -106,6 +141,7 @@ pub async fn kubelet(args: KubeletArgs, ring: Ring) -> Result<()> {
         eviction: node_parts::eviction(&args.eviction_hard)?,
         reserved: node_parts::reserved(&args.reserved)?,
         devices: node_parts::devices(args.root_dir.clone(), &args.topology)?,
+        claims: node_parts::claims(args.root_dir.clone(), &args.claims),
         ..podwire_kubelet::Config::new(
             client(&args.client.kubeconfig).await?,
             &args.hostname_override.clone().unwrap_or_else(node_parts::host_name),
@@ -146,7 +182,7 @@ pub async fn runtime(args: RuntimeArgs, ring: Ring) -> Result<()> {
     tokio::join!(
         runtime.run(shutdown.clone()),
         nri::serve(instance.nri_control_socket(), plugins.clone(), shutdown.clone()),
-        nri::Metrics::run(metrics, plugins, shutdown.clone()),
+        nri::Metrics::run(metrics, move || plugins.metrics(), shutdown.clone()),
         traced(folder, ring, shutdown),
     );
     Ok(())
@@ -159,7 +195,8 @@ pub async fn traced(folder: PathBuf, ring: Ring, shutdown: CancellationToken) {
     }
 }
 
-async fn client(kubeconfig: &Path) -> Result<podwire_client::Client> {
+/// The API server that a kubeconfig names.
+pub async fn client(kubeconfig: &Path) -> Result<podwire_client::Client> {
     let config = podwire_client::Config::read(kubeconfig)
         .with_context(|| format!("read kubeconfig {kubeconfig:?}"))?;
     podwire_client::Client::connect(config).await.context("set up the connection")

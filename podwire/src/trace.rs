@@ -50,7 +50,7 @@ pub struct Arrow {
     /// The program that plays the called one, when it is an upstream twin.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub callee: String,
-    /// `client` or `server` for calls that both ends report.
+    /// `client` or `server` for calls that both ends report; `earlier` for one that was not made for this pod.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub side: String,
     /// When it ended, in microseconds since the epoch.
@@ -107,6 +107,12 @@ pub fn moments(arrows: &[Arrow]) -> Vec<Moment<'_>> {
     }
     all.sort_by_key(|(key, _)| *key);
     all.into_iter().map(|(_, moment)| moment).collect()
+}
+
+/// When the pod's own path began: what was there before it counts from there backwards.
+pub fn start(arrows: &[Arrow]) -> u64 {
+    let own = arrows.iter().find(|arrow| arrow.side != "earlier");
+    own.or(arrows.first()).map_or(0, Arrow::began)
 }
 
 /// The upstream program that plays a participant, if one does.

@@ -25,8 +25,11 @@ use crate::{
     cli::UpArgs,
     device_plugin,
     instance::Instance,
+    netdriver, netplugin,
     node_parts::{self, NetworkFolders},
-    nri, private, say,
+    nri,
+    objects::Objects,
+    private, say,
     trace::Ring,
 };
 
@@ -45,8 +48,14 @@ pub async fn up(args: UpArgs, ring: Ring) -> Result<()> {
         ip: args.node_ip.unwrap_or_else(node_parts::node_address),
     };
     let control = Control::start(&instance, &args, &node).await?;
-    let (runtime, plugins) = start_runtime(&instance, &args).await?;
-    let kubelet = start_kubelet(&instance, &args, &control, &node, plugins).await?;
+    let policies = netplugin::in_process(&instance, &args, &node.name, control.netplugin_client.clone())?;
+    let (runtime, plugins) = start_runtime(&instance, &args, policies.is_some()).await?;
+    let clients = (control.netdriver_client.clone(), control.admin_client.clone());
+    let driver = netdriver::in_process(&instance, &args, &node.name, clients).await?;
+    let metrics = more_metrics(plugins, policies.as_ref(), driver.as_ref());
+    let policies = start_policies(policies);
+    let driver = start_driver(driver);
+    let kubelet = start_kubelet(&instance, &args, &control, &node, metrics).await?;
     let (scheduler, controllers) = start_deciders(&control).await?;
     let devices = start_device_plugin(&instance, &args)?;
     let tracing_served = Running::new();
@@ -75,7 +84,7 @@ pub async fn up(args: UpArgs, ring: Ring) -> Result<()> {
         }
     };
     notify_service_manager("STOPPING=1");
-    for part in [devices, controllers, scheduler, kubelet, runtime, control.running] {
+    for part in [devices, controllers, scheduler, kubelet, driver, policies, runtime, control.running] {
         part.stop().await;
     }
     tracing_served.stop().await;
@@ -139,18 +148,16 @@ struct Control {
     node_client: podwire_client::Client,
     scheduler_client: podwire_client::Client,
     controllers_client: podwire_client::Client,
+    netplugin_client: podwire_client::Client,
+    netdriver_client: podwire_client::Client,
+    admin_client: podwire_client::Client,
 }
 
 impl Control {
     async fn start(instance: &Instance, args: &UpArgs, node: &NodeIdentity) -> Result<Control> {
-        let store = podwire_store::EmbeddedConfig::new(instance.data_dir.join("store"))
-            .open()
-            .context("open the store")?;
-        let mut config = podwire_apiserver::Config::new(
-            Arc::new(store.clone()),
-            instance.data_dir.join("pki"),
-            args.listen,
-        );
+        let objects = Objects::open(&instance.data_dir.join("store"), &args.cluster).await?;
+        let mut config =
+            podwire_apiserver::Config::new(objects.store(), instance.data_dir.join("pki"), args.listen);
         config.extra_sans = vec![node.ip.to_string(), node_parts::host_name()];
         config.service_cidr = parse_cidr(&args.service_cidr).context("--service-cidr")?;
         let api = config.build().await.context("start the API server")?;
@@ -158,16 +165,30 @@ impl Control {
         let node_client = client(Identity::node(&node.name));
         let scheduler_client = client(Identity::scheduler());
         let controllers_client = client(Identity::controller_manager());
+        let netplugin_client = client(Identity::network_plugin());
+        let netdriver_client = client(netdriver::identity(&node.name));
+        let admin_client = client(Identity::admin());
         let (address, pki) = (api.local_addr(), api.pki());
         let kubeconfig = args.write_kubeconfig.clone().unwrap_or_else(|| instance.kubeconfig());
         write_admin(&pki, address, &kubeconfig)?;
         let running = Running::new();
         let shutdown = running.shutdown.clone();
         running.play(async move {
-            api.run(shutdown).await;
-            store.close().await;
+            tokio::join!(api.run(shutdown.clone()), objects.run(shutdown));
+            objects.close().await;
         });
-        Ok(Control { running, address, kubeconfig, pki, node_client, scheduler_client, controllers_client })
+        Ok(Control {
+            running,
+            address,
+            kubeconfig,
+            pki,
+            node_client,
+            scheduler_client,
+            controllers_client,
+            netplugin_client,
+            netdriver_client,
+            admin_client,
+        })
     }
 }
 
@@ -194,8 +215,12 @@ pub fn parse_cidr(text: &str) -> Result<(IpAddr, u8)> {
     Ok((address.parse()?, length.parse()?))
 }
 
-/// Our own runtime, unless the flags name another one.
-async fn start_runtime(instance: &Instance, args: &UpArgs) -> Result<(Running, Option<podwire_nri::Nri>)> {
+/// Our own runtime, unless the flags name another one; with `policies` no pod starts without the network plugin.
+async fn start_runtime(
+    instance: &Instance,
+    args: &UpArgs,
+    policies: bool,
+) -> Result<(Running, Option<podwire_nri::Nri>)> {
     let running = Running::new();
     if args.node.container_runtime_endpoint.is_some() {
         let shutdown = running.shutdown.clone();
@@ -206,13 +231,11 @@ async fn start_runtime(instance: &Instance, args: &UpArgs) -> Result<(Running, O
     let network = node_parts::write_network(instance, &folders, &args.pod_cidr, &args.cluster_cidr)?;
     running.tasks.spawn(node_parts::keep_forwarding_open(network, running.shutdown.clone()));
     let registries = args.node.registry_config.as_deref();
-    let mut config = node_parts::runtime(
-        instance,
-        instance.cri_socket(),
-        &folders,
-        nri::config(instance, &args.node.nri),
-        registries,
-    )?;
+    let mut nri = nri::config(instance, &args.node.nri);
+    if policies {
+        nri.required.push(podwire_netplugin::NAME.to_owned());
+    }
+    let mut config = node_parts::runtime(instance, instance.cri_socket(), &folders, nri, registries)?;
     config.handlers = args.node.handler.clone();
     let runtime = config.build().await.context("start the runtime")?;
     let plugins = runtime.nri();
@@ -226,7 +249,7 @@ async fn start_kubelet(
     args: &UpArgs,
     control: &Control,
     node: &NodeIdentity,
-    plugins: Option<podwire_nri::Nri>,
+    more_metrics: Option<podwire_kubelet::MoreMetrics>,
 ) -> Result<Running> {
     let endpoint = args.node.container_runtime_endpoint.as_deref().map(node_parts::socket_path);
     let serving = control
@@ -249,7 +272,8 @@ async fn start_kubelet(
         eviction: node_parts::eviction(&args.eviction_hard)?,
         reserved: node_parts::reserved(&args.reserved)?,
         devices: node_parts::devices(instance.plugin_root(), &args.topology)?,
-        more_metrics: plugins.map(|plugins| podwire_kubelet::MoreMetrics::new(move || plugins.metrics())),
+        claims: node_parts::claims(instance.plugin_root(), &args.claims),
+        more_metrics,
         ..podwire_kubelet::Config::new(
             control.node_client.clone(),
             &node.name,
@@ -261,6 +285,38 @@ async fn start_kubelet(
     let running = Running::new();
     running.play(kubelet.run(running.shutdown.clone()));
     Ok(running)
+}
+
+/// What else the kubelet tells beside its own figures.
+fn more_metrics(
+    plugins: Option<podwire_nri::Nri>,
+    policies: Option<&podwire_netplugin::NetPlugin>,
+    driver: Option<&podwire_netdriver::Driver>,
+) -> Option<podwire_kubelet::MoreMetrics> {
+    let driver = driver.map(podwire_netdriver::Driver::metrics);
+    let driver = move || driver.as_ref().map(|text| text()).unwrap_or_default();
+    let policies = policies.map(podwire_netplugin::NetPlugin::metrics);
+    let policies = move || policies.as_ref().map(|text| text()).unwrap_or_default();
+    plugins
+        .map(|plugins| podwire_kubelet::MoreMetrics::new(move || plugins.metrics() + &policies() + &driver()))
+}
+
+/// The network plugin, unless policies are off.
+fn start_policies(plugin: Option<podwire_netplugin::NetPlugin>) -> Running {
+    let running = Running::new();
+    if let Some(plugin) = plugin {
+        running.play(plugin.run(running.shutdown.clone()));
+    }
+    running
+}
+
+/// The network driver, if it is wanted.
+fn start_driver(driver: Option<podwire_netdriver::Driver>) -> Running {
+    let running = Running::new();
+    if let Some(driver) = driver {
+        running.play(driver.run(running.shutdown.clone()));
+    }
+    running
 }
 
 /// The node's own device plugin, if a file says what it offers.
@@ -276,7 +332,9 @@ fn start_device_plugin(instance: &Instance, args: &UpArgs) -> Result<Running> {
 /// The scheduler and the controllers.
 async fn start_deciders(control: &Control) -> Result<(Running, Running)> {
     let (deciding, keeping) = (Running::new(), Running::new());
-    let scheduler = node_parts::scheduler(control.scheduler_client.clone()).await?;
+    let scheduler =
+        node_parts::scheduler(control.scheduler_client.clone(), podwire_scheduler::Configuration::default())
+            .await?;
     deciding.play(scheduler.run(deciding.shutdown.clone()));
     let controllers =
         node_parts::controllers(control.controllers_client.clone(), control.pki.ca_pem()).await?;

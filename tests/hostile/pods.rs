@@ -281,21 +281,22 @@ fn eater(node: &OnNode) -> Outcome {
     pod["spec"]["containers"].as_array_mut().context("containers")?.push(other);
     let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     node.api.must("POST", PODS, Some(&pod))?;
-    let killed = node.until(&name, "has lost a container", |pod| {
+    let state = |pod: &Value, name: &str| {
         let all = pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
-        all.iter().any(|one| one["name"] == "main" && !one["state"]["terminated"].is_null())
+        all.into_iter().find(|one| one["name"] == name).unwrap_or_default()["state"].clone()
+    };
+    // The other one may begin later than the first one ends.
+    let killed = node.until(&name, "has lost a container and begun the other", |pod| {
+        let (main, other) = (state(pod, "main"), state(pod, "other"));
+        main["terminated"].is_object() && (other["running"].is_object() || other["terminated"].is_object())
     });
     let said = node.exec(&name, "echo").and(node.api.must("GET", &format!("{PODS}/{name}"), None));
     let own = groups();
     node.remove(&name)?;
     let (killed, said, own) = (killed?, said?, own.context("the supervisor was killed")?);
-    let ended = |pod: &Value, name: &str| {
-        let all = pod["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
-        all.into_iter().find(|one| one["name"] == name).unwrap_or_default()["state"].clone()
-    };
-    let how = ended(&killed, "main");
+    let how = state(&killed, "main");
     ensure!(how["terminated"]["reason"] == "OOMKilled", "it ended otherwise: {how}");
-    ensure!(ended(&said, "other")["running"].is_object(), "the other one ended too: {}", said["status"]);
+    ensure!(state(&said, "other")["running"].is_object(), "the other one ended too: {}", said["status"]);
     ensure!(processes::supervisor(&node.names.run_dir) == Some(supervisor), "it is another supervisor now");
     let uid = said["metadata"]["uid"].as_str().unwrap_or("no uid");
     for group in own.lines() {

@@ -5,6 +5,8 @@
 #![allow(clippy::print_stdout, reason = "what a kind came to belongs into the log of the run")]
 #![allow(unreachable_pub)] // A test has no public items; `pub` says what other files of it may use.
 
+#[path = "nri_twins/bed.rs"]
+mod bed;
 #[path = "nri_twins/client.rs"]
 mod client;
 #[path = "nri_twins/drill.rs"]
@@ -27,15 +29,15 @@ use std::{
 
 use anyhow::{Context, Result};
 use podwire_testkit::{
-    critest, eventually,
-    images::{Files, Image, Layer},
-    isolate,
+    eventually, isolate,
     node::{bin_dir, peer},
-    runtimes::{Bed, Running},
+    runtimes::Running,
 };
-use serde_json::json;
 
-use self::{client::Client, plugin::GoPlugin};
+use self::{
+    bed::{bed, block_on, ready},
+    plugin::GoPlugin,
+};
 
 /// What differs between the two, and why that is right.
 const EXPLAINED: &[(&str, &str)] = &[
@@ -94,28 +96,6 @@ const EXPLAINED: &[(&str, &str)] = &[
     ("memory-policy/seen", "runc 1.3 does not know memory policies"),
     ("net-devices/seen", "runc 1.3 does not know network devices"),
 ];
-
-fn bed() -> Result<Bed> {
-    let app = std::fs::read(bin_dir().join("pod-app"))?;
-    let tools = Files::default().file("pod-app", app.clone(), 0o755);
-    let pause = Files::default().file("pause", app, 0o755);
-    Bed::new(vec![
-        Image::new(&["app:latest"], &Layer::new(&tools)?, &json!({"Entrypoint": ["/pod-app"]}))?,
-        Image::new(&["sandbox:latest"], &Layer::new(&pause)?, &json!({"Entrypoint": ["/pause"]}))?,
-    ])
-}
-
-/// Carries out async work in threads that share the test's network namespace.
-fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(work)
-}
-
-async fn ready(runtime: &Running) -> Result<Client> {
-    let client = Client::new(&runtime.socket);
-    client.pull(client::IMAGE).await?;
-    client.pull(critest::SANDBOX_IMAGE).await?;
-    Ok(client)
-}
 
 #[test]
 fn a_go_plugin_records_the_same_on_ours_and_on_containerd() -> Result<()> {

@@ -20,6 +20,9 @@ use tokio_util::sync::CancellationToken;
 
 const SOON: Duration = Duration::from_secs(30);
 
+/// Without the plugin that a node brings along: these tests count plugins and lines.
+const NO_OTHER: &[&str] = &["--network-policy", "off"];
+
 /// A plugin that greets every container; it lives in a thread of its own.
 struct Greeter {
     stop: CancellationToken,
@@ -89,9 +92,48 @@ fn listed(node: &Node) -> Result<Vec<Value>> {
 }
 
 #[test]
+fn the_pod_of_a_required_plugin_starts_before_it_and_no_other_pod_does() -> Result<()> {
+    const KEY: &str = "tolerate-missing-plugins.noderesource.dev";
+    isolate()?;
+    let node = Node::up(&[
+        "--nri-required-plugins",
+        "net",
+        "--nri-required-wait",
+        "500ms",
+        "--nri-plugin-timeout",
+        "net=5s",
+        "--nri-tolerate-missing-annotation",
+        KEY,
+    ])?;
+    let tolerant = |name: &str| pod(name, &format!("{KEY}: \"true\""));
+    let own = tolerant("net").replace("{name: net,", "{name: net, namespace: kube-system,");
+    node.apply(&own)?;
+    node.apply(&tolerant("sneaky"))?;
+    eventually("the plugin's pod runs", SOON, || {
+        let shown = node.podwire(["get", "pod", "net", "-n", "kube-system", "-o", "json"]);
+        let pod: Value = serde_json::from_str(&shown.map_err(|error| format!("{error:#}"))?)
+            .map_err(|error| error.to_string())?;
+        if pod["status"]["phase"] == "Running" { Ok(()) } else { Err(pod["status"].to_string()) }
+    })?;
+    // The annotation does not count in another namespace.
+    warned(&node, "sneaky", "required NRI plugin net is not connected")?;
+    assert_eq!(node.get("pod", "sneaky")?["status"]["phase"], "Pending");
+    let log = node.podwire(["nri", "log", "--no-follow", "--tail", "1000", "--pod", "net"])?;
+    assert!(log.contains("RunPodSandbox  kube-system/net  tolerated"), "{log}");
+    let greeter = Greeter::connect("net", node.names()?.run_dir.join("nri.sock"))?;
+    node.pod_in_phase("sneaky", "Running")?;
+    node.podwire(["delete", "pod", "sneaky"])?;
+    node.podwire(["delete", "pod", "net", "-n", "kube-system"])?;
+    drop(greeter);
+    node.assert_no_pod_residue()?;
+    node.down()
+}
+
+#[test]
 fn a_pod_says_which_plugin_it_waits_for_and_runs_once_it_came() -> Result<()> {
     isolate()?;
-    let node = Node::up(&["--nri-required-plugins", "net", "--nri-required-wait", "500ms"])?;
+    let node =
+        Node::up(&[NO_OTHER, &["--nri-required-plugins", "net", "--nri-required-wait", "500ms"]].concat())?;
     node.apply(&pod("web", ""))?;
     warned(&node, "web", "required NRI plugin net is not connected")?;
     assert_eq!(node.get("pod", "web")?["status"]["phase"], "Pending");
@@ -138,7 +180,7 @@ fn a_pod_may_name_the_plugin_it_needs_and_only_that_pod_waits() -> Result<()> {
 #[test]
 fn the_log_can_be_followed_while_pods_come() -> Result<()> {
     isolate()?;
-    let node = Node::up(&[])?;
+    let node = Node::up(NO_OTHER)?;
     let _greeter = Greeter::connect("log", node.names()?.run_dir.join("nri.sock"))?;
     eventually("the plugin is there", SOON, || match listed(&node) {
         Ok(plugins) if plugins.iter().any(|one| one["ready"] == true) => Ok(()),

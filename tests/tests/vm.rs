@@ -6,8 +6,12 @@
 mod apparmor;
 #[path = "vm/cni.rs"]
 mod cni;
+#[path = "vm/devices.rs"]
+mod devices;
 #[path = "vm/kernels.rs"]
 mod kernels;
+#[path = "vm/sctp.rs"]
+mod sctp;
 
 use std::{
     fs,

@@ -27,7 +27,7 @@ pub fn beside_tests(root: &Path) -> Result<PathBuf> {
 
 /// Builds the example of an NRI plugin in the dev profile; it lies in `examples` beside the binaries.
 pub fn plugin_example(root: &Path) -> Result<()> {
-    cargo(root, &["build", "--workspace", "--example", "logger"])
+    cargo(root, &["build", "--workspace", "--example", "logger", "--example", "nri-plugin"])
 }
 
 /// Builds every binary in the release profile, the plugins as they are shipped; the folder they are in.

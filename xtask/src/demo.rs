@@ -10,6 +10,57 @@ use podwire_testkit::{Node, eventually, isolate};
 
 use crate::build;
 
+/// What the node's own device plugin offers.
+const POOLS: &str = "pools: [{resource: podwire.dev/tun, share: 2, select: [{kind: tun}]}]\n";
+
+/// A pod that asks for a device, with one that it was not given in a volume.
+const TUNNEL: &str = r#"apiVersion: v1
+kind: Pod
+metadata: {name: tunnel}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: localhost/pod-app:latest
+    imagePullPolicy: Never
+    args: [sleep, "3600"]
+    resources: {limits: {podwire.dev/tun: 1}}
+    volumeMounts: [{name: devices, mountPath: /host}]
+  volumes:
+  - {name: devices, hostPath: {path: /dev}}
+"#;
+
+/// A second interface by a claim: the device that the driver found on this node, configured as the claim says.
+const CLAIMED: &str = r#"
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: second-interface}
+spec:
+  spec:
+    devices:
+      requests:
+      - name: nic
+        exactly:
+          deviceClassName: dra.net
+          selectors: [{cel: {expression: 'device.attributes["dra.net"].ifName == "eth1"'}}]
+      config:
+      - requests: [nic]
+        opaque: {driver: dra.net, parameters: {interface: {name: net1, addresses: [192.0.2.10/24], mtu: 1300}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: two-homes}
+spec:
+  terminationGracePeriodSeconds: 0
+  resourceClaims: [{name: second, resourceClaimTemplateName: second-interface}]
+  containers:
+  - name: main
+    image: localhost/pod-app:latest
+    imagePullPolicy: Never
+    args: [sleep, "3600"]
+    resources: {claims: [{name: second}]}
+"#;
+
 /// Runs the demo; fails at the first step that does not hold.
 pub fn run(root: &Path) -> Result<()> {
     let begun = Instant::now();
@@ -19,7 +70,14 @@ pub fn run(root: &Path) -> Result<()> {
     preflight(&binaries)?;
     isolate().context("make a network namespace for the demo (needs root)")?;
     let mut steps = Steps { begun: Instant::now(), last: Instant::now() };
-    let node = Node::up_with(&binaries, &[])?;
+    let folder = tempfile::tempdir()?;
+    let pools = folder.path().join("devices.yaml");
+    std::fs::write(&pools, POOLS)?;
+    // A device for a claim, at the end of a wire.
+    ip(&["link", "add", "eth1", "mtu", "1400", "type", "veth", "peer", "name", "eth1-far"])?;
+    let pools = pools.display().to_string();
+    let flags = ["--device-plugin-config", &pools, "--network-driver", "--network-driver-filter", ""];
+    let node = Node::up_with(&binaries, &flags)?;
     steps.done("node up: API server, store, scheduler, controllers, kubelet, runtime, network");
     node.import_app()?;
     steps.done("image localhost/pod-app:latest made from one static program and imported");
@@ -33,6 +91,9 @@ pub fn run(root: &Path) -> Result<()> {
     steps.done(&format!("{} pods applied, Running and Ready", names.len()));
     println!("{}", indent(&node.podwire(["get", "pods", "-o", "wide"])?));
     talk(&node, &mut steps)?;
+    devices(&node, &mut steps)?;
+    govern(&node, &mut steps)?;
+    claim(&node, &mut steps)?;
     node.podwire(["delete", "-f", &examples.display().to_string()])?;
     steps.done("everything deleted");
     node.assert_no_pod_residue()?;
@@ -88,6 +149,88 @@ fn talk(node: &Node, steps: &mut Steps) -> Result<()> {
     steps.done("logs of web:");
     println!("{}", indent(&logs));
     Ok(())
+}
+
+/// A pod opens the device that it asked for, and no other.
+fn devices(node: &Node, steps: &mut Steps) -> Result<()> {
+    node.apply(TUNNEL)?;
+    node.pod_in_phase("tunnel", "Running")?;
+    let open = |path: &str| {
+        let answer = node.podwire(["exec", "tunnel", "--", "/pod-app", "cat", path]);
+        answer.err().map(|error| format!("{error:#}")).unwrap_or_default()
+    };
+    let refused = "(os error 1)";
+    let name = if Path::new("/dev/loop-control").exists() { "loop-control" } else { "kmsg" };
+    let (given, other) = (open("/dev/net/tun"), open(&format!("/host/{name}")));
+    if given.contains(refused) || !other.contains(refused) {
+        bail!("the pod should open /dev/net/tun and nothing else: {given:?}, {other:?}");
+    }
+    node.podwire(["delete", "pod", "tunnel"])?;
+    steps.done(&format!(
+        "a pod with podwire.dev/tun opens /dev/net/tun and is refused /dev/{name} of the node"
+    ));
+    Ok(())
+}
+
+/// A policy cuts the client off from web, which is seen to hold and explained; then it goes again.
+fn govern(node: &Node, steps: &mut Steps) -> Result<()> {
+    let web = node.get("pod", "web")?;
+    let address = web["status"]["podIP"].as_str().context("web has no address")?.to_owned();
+    let url = format!("http://{address}/");
+    let reaches = || node.podwire(["exec", "client", "--", "/pod-app", "get", &url]);
+    node.apply(
+        "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: web-for-nobody}\nspec: {podSelector: {}, policyTypes: [Ingress]}\n",
+    )?;
+    eventually("the client cut off from web", Duration::from_secs(20), || match reaches() {
+        Ok(answer) => Err(answer),
+        Err(_) => Ok(()),
+    })?;
+    expect(&http_get(&address)?, "hello from web")?;
+    steps.done("a NetworkPolicy cuts client off from web; the node's own probes still pass:");
+    let why = node.podwire(["netplugin", "explain", "client", "--to", &format!("{address}:80")])?;
+    expect(&why, "denied")?;
+    println!("{}", indent(&why));
+    node.podwire(["delete", "networkpolicy", "web-for-nobody"])?;
+    eventually("the client back", Duration::from_secs(20), || reaches().map_err(|error| error.to_string()))?;
+    steps.done("the policy is gone: client reaches web again");
+    Ok(())
+}
+
+/// A pod with a claim gets a second interface, and the node gets it back as it was.
+fn claim(node: &Node, steps: &mut Steps) -> Result<()> {
+    let before = ip(&["-brief", "link", "show", "eth1"])?;
+    node.apply(CLAIMED)?;
+    node.pod_in_phase("two-homes", "Running")?;
+    let read = |file: &str| node.podwire(["exec", "two-homes", "--", "/pod-app", "cat", file]);
+    let mtu = read("/sys/class/net/net1/mtu")?;
+    expect(&mtu, "1300")?;
+    expect(&read("/proc/net/fib_trie")?, "192.0.2.10")?;
+    if ip(&["link", "show", "eth1"]).is_ok() {
+        bail!("the device is in the pod and on the node");
+    }
+    steps.done("a pod with a claim has the node's eth1 as net1, 192.0.2.10/24, with an MTU of 1300");
+    node.podwire(["delete", "pod", "two-homes"])?;
+    eventually("the device home as it was", Duration::from_secs(20), || {
+        match ip(&["-brief", "link", "show", "eth1"]) {
+            Ok(now) if now == before => Ok(()),
+            other => Err(format!("{other:?} instead of {before:?}")),
+        }
+    })?;
+    eventually("the claim gone", Duration::from_secs(20), || {
+        let left = node.list("resourceclaims").map_err(|error| format!("{error:#}"))?;
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })?;
+    node.podwire(["delete", "resourceclaimtemplate", "second-interface"])?;
+    steps.done("the pod is gone: eth1 is home, the claim is gone");
+    Ok(())
+}
+
+fn ip(words: &[&str]) -> Result<String> {
+    let done = std::process::Command::new("ip").args(words).output().context("run ip")?;
+    if !done.status.success() {
+        bail!("ip {}: {}", words.join(" "), String::from_utf8_lossy(&done.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }
 
 fn http_get(address: &str) -> Result<String> {

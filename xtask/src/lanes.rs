@@ -25,7 +25,7 @@ pub fn test(root: &Path) -> Result<()> {
 }
 
 /// The tests with real peers whose names contain `part`; all of them with the comparisons of the two API servers, of the
-/// arithmetic, of the validation, of CEL and of the topology manager.
+/// arithmetic, of the validation, of CEL, of the topology manager, of the scheduler and of its allocator of devices.
 pub fn interop(root: &Path, part: &str) -> Result<()> {
     let binaries = build::beside_tests(root)?;
     build::plugin_example(root)?;
@@ -56,6 +56,9 @@ pub fn interop(root: &Path, part: &str) -> Result<()> {
     ])?;
     lane(&["--package", "podwire-cel", "--features", "interop", "--test", "upstream"])?;
     lane(&["--package", "podwire-kubelet", "--features", "interop", "--test", "topology"])?;
+    lane(&["--package", "podwire-scheduler", "--features", "interop", "--test", "upstream"])?;
+    lane(&["--package", "podwire-scheduler", "--features", "interop", "--test", "allocator"])?;
+    lane(&["--package", "podwire-store", "--features", "interop", "--test", "upstream"])?;
     lane(&["--package", "podwire-apiserver", "--features", "interop", "--test", "differential"])?;
     whole
 }

@@ -75,7 +75,9 @@ const PROGRAMS: &[Program] = &[
     k8s("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
     k8s("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
     k8s("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
+    k8s("dra-test-driver", "k8s.io/kubernetes/test/e2e/dra/test-driver"),
     go("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
+    go("etcdctl", "etcdctl", "go.etcd.io/etcd/etcdctl/v3"),
     Program {
         tags: "no_btrfs",
         ldflags: CONTAINERD_VERSION,
@@ -114,11 +116,29 @@ const PROGRAMS: &[Program] = &[
     go("helm", "helm", "helm.sh/helm/v4/cmd/helm"),
     go("informer", "informer", "podwire.invalid/peers/informer"),
     go("manager", "manager", "podwire.invalid/peers/manager"),
+    go("envtest", "manager", "podwire.invalid/peers/manager/envtest"),
     go("arithmetic", "arithmetic", "podwire.invalid/peers/arithmetic"),
     go("validation", "validation", "podwire.invalid/peers/validation"),
     go("cel", "cel", "podwire.invalid/peers/cel"),
+    go("allocator", "allocator", "podwire.invalid/peers/allocator"),
     go("topology", "topology", "podwire.invalid/peers/topology"),
+    go("scheduler", "scheduler", "podwire.invalid/peers/scheduler"),
+    go("policy", "policy", "podwire.invalid/peers/policy"),
     go("deviceplugin", "deviceplugin", "podwire.invalid/peers/deviceplugin"),
+    go("podresources", "podresources", "podwire.invalid/peers/podresources"),
+    go(
+        "intel-gpu-plugin",
+        "intel-device-plugins",
+        "github.com/intel/intel-device-plugins-for-kubernetes/cmd/gpu_plugin",
+    ),
+    Program {
+        cgo: true,
+        ..go(
+            "nvidia-device-plugin",
+            "nvidia-device-plugin",
+            "github.com/NVIDIA/k8s-device-plugin/cmd/nvidia-device-plugin",
+        )
+    },
     operator(
         "prometheus-operator",
         "github.com/prometheus-operator/prometheus-operator/cmd/operator",

@@ -6,7 +6,8 @@
 //!
 //! A pair of tests `cut_NAME_before` and `cut_NAME_after` is a power cut: the first runs in a machine with a fresh
 //! disk at `/disk` and says `vm: cut`, upon which the machine is killed; the second runs after another boot on the
-//! same disk, under the first kernel only. All other tests share one boot of each kernel.
+//! same disk, under the first kernel only. Tests `numa_NAME` share a boot of a machine with two NUMA nodes, under the first
+//! kernel only. All other tests share one boot of each kernel.
 
 mod initramfs;
 mod kernel;
@@ -66,7 +67,7 @@ pub fn run(root: &Path, words: &[&str]) -> Result<()> {
             let done = initramfs::pack(&work, &cache, &kernel, &binaries, &test)
                 .context("build the initramfs")
                 .and_then(|initramfs| {
-                    let machine = Machine { kernel: kernel.image.clone(), initramfs };
+                    let machine = Machine { kernel: kernel.image.clone(), initramfs, nodes: 1 };
                     boots(&work, &machine, &names, at == 0)
                 });
             fs::remove_dir_all(&work)?;
@@ -94,10 +95,17 @@ fn chosen(test: &Path, suite: &Suite, words: &[&str]) -> Result<Vec<String>> {
 }
 
 fn boots(work: &Path, machine: &Machine, names: &[String], cuts: bool) -> Result<()> {
-    let is_cut = |name: &str| name.rsplit("::").next().is_some_and(|last| last.starts_with("cut_"));
-    let plain: Vec<&str> = names.iter().map(String::as_str).filter(|name| !is_cut(name)).collect();
+    let begins = |name: &str, with: &str| name.rsplit("::").next().is_some_and(|last| last.starts_with(with));
+    let is_cut = |name: &str| begins(name, "cut_");
+    let all = || names.iter().map(String::as_str);
+    let plain: Vec<&str> = all().filter(|name| !is_cut(name) && !begins(name, "numa_")).collect();
     if !plain.is_empty() {
         machine.boot(&Disk::fresh(work)?, &plain, End::Off)?;
+    }
+    let numa: Vec<&str> = all().filter(|name| cuts && begins(name, "numa_")).collect();
+    if !numa.is_empty() {
+        let two = Machine { nodes: 2, ..machine.clone() };
+        two.boot(&Disk::fresh(work)?, &numa, End::Off)?;
     }
     for before in names.iter().filter(|name| cuts && is_cut(name) && name.ends_with("_before")) {
         let disk = Disk::fresh(work)?;

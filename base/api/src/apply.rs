@@ -280,7 +280,9 @@ fn is_reset(list: &Value) -> bool {
 /// Fields that the door written through ignores.
 fn reset_fields(kind: &Kind, subresource: &str) -> Set {
     match subresource {
-        "status" if kind.schema.is_structural() => Set::from_json(json!({"f:metadata": {}, "f:spec": {}})),
+        "status" if kind.schema.is_structural() || kind.strategy.status_comes_alone() => {
+            Set::from_json(json!({"f:metadata": {}, "f:spec": {}}))
+        }
         "status" => Set::from_json(json!({"f:spec": {}})),
         "" if kind.has_status() => Set::from_json(json!({"f:status": {}})),
         _ => Set::default(),

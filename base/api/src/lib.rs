@@ -26,6 +26,7 @@ pub mod strategy;
 pub mod strict;
 pub mod structural;
 pub mod syntax;
+pub mod sysctl;
 pub mod table;
 pub mod time;
 pub mod toleration;

@@ -8,6 +8,7 @@ enum Step<'a> {
     Name(&'a str),
     Index(usize),
     Key(&'a str),
+    Entry(&'a str),
 }
 
 /// A path to a field, linked to its parent on the stack.
@@ -38,6 +39,11 @@ impl<'a> Path<'a> {
         Path { parent: Some(self), step: Step::Key(key) }
     }
 
+    /// An entry of this map, written like a field; it is none of the names.
+    pub const fn entry(&'a self, key: &'a str) -> Path<'a> {
+        Path { parent: Some(self), step: Step::Entry(key) }
+    }
+
     /// The names alone, without indices, as Go's JSON errors print them.
     pub fn names(&self) -> String {
         let mut out = self.parent.map(Path::names).unwrap_or_default();
@@ -64,6 +70,7 @@ impl fmt::Display for Path<'_> {
             Step::Name("") => Ok(()),
             Step::Name(name) if first => out.write_str(name),
             Step::Name(name) => write!(out, ".{name}"),
+            Step::Entry(key) => write!(out, ".{key}"),
             Step::Index(at) => write!(out, "[{at}]"),
             Step::Key(key) => write!(out, "[{key}]"),
         }
@@ -90,5 +97,9 @@ mod tests {
         assert_eq!(env.names(), "spec.containers.env");
         assert_eq!(Path::root("data").key("a.b").to_string(), "data[a.b]");
         assert_eq!(Path::root("").child("spec").to_string(), "spec");
+        let spec = Path::root("spec");
+        let within = spec.entry("a.b");
+        let entry = within.child("int");
+        assert_eq!((entry.to_string().as_str(), entry.names().as_str()), ("spec.a.b.int", "spec.int"));
     }
 }

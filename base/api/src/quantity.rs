@@ -73,6 +73,11 @@ impl Quantity {
         Quantity { mantissa: value as i128, exponent: 0, format: Format::DecimalSi }
     }
 
+    /// A whole number that is printed with the suffixes of powers of two.
+    pub const fn from_bytes(value: i64) -> Quantity {
+        Quantity { mantissa: value as i128, exponent: 0, format: Format::BinarySi }
+    }
+
     /// A number of thousandths.
     pub const fn from_milli(value: i64) -> Quantity {
         Quantity { mantissa: value as i128, exponent: MILLI, format: Format::DecimalSi }

@@ -94,6 +94,24 @@ pub struct ScalePaths {
     pub label_selector: String,
 }
 
+/// A right that a change needs beside the one to write the object: the verb of the request on a subresource that is
+/// there for this question only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FurtherRight {
+    /// The field whose change needs it.
+    pub field: &'static str,
+    /// What is changed, as the refusal says it.
+    pub changed: &'static str,
+    /// The subresource.
+    pub subresource: &'static str,
+    /// The name, empty for all.
+    pub name: String,
+    /// Whether it must be held in the object's namespace only, instead of everywhere.
+    pub within_namespace: bool,
+    /// Set when the verb says whether the asker is on the node that the object is bound to: that node, if there is one.
+    pub node: Option<Option<String>>,
+}
+
 /// The behaviour of one kind; what is not overridden is what most kinds do.
 #[allow(
     unused_variables,
@@ -132,10 +150,18 @@ pub trait Strategy: std::fmt::Debug + Send + Sync {
         copy(child(new, "metadata"), &old["metadata"], "finalizers");
     }
 
+    /// Whether an update of `/status` takes nothing of the metadata, so that nobody owns any of that by it.
+    fn status_comes_alone(&self) -> bool {
+        false
+    }
+
     /// The object that an update through another subresource makes.
     fn prepare_part(&self, part: Part, new: Value, old: &Value) -> Value {
         new
     }
+
+    /// Fills in times that a client left out; `now` gives the time as objects carry it.
+    fn stamp(&self, object: &mut Object, now: &dyn Fn() -> String) {}
 
     /// A last touch on an update of any part; `now` is the time as objects carry it.
     fn finish_update(&self, part: Option<Part>, new: &mut Value, old: &Value, now: &str) {}
@@ -198,6 +224,27 @@ pub trait Strategy: std::fmt::Debug + Send + Sync {
         false
     }
 
+    /// Whether the beginning of a name that is to be made up is looked at, or only the name.
+    fn looks_at_name_prefix(&self) -> bool {
+        true
+    }
+
+    /// Whether a change is judged by [`Strategy::validate_change`] alone, beside the rules of any object's metadata.
+    fn orders_its_rules(&self) -> bool {
+        false
+    }
+
+    /// All rules of a change of the object or of a part, the kind's own rules of metadata included.
+    fn validate_change(
+        &self,
+        kind: &Kind,
+        part: Option<Part>,
+        new: &Value,
+        old: &Value,
+        errors: &mut Errors,
+    ) {
+    }
+
     /// Rules of an object, new or changed.
     fn validate(&self, kind: &Kind, object: &Value, errors: &mut Errors) {}
 
@@ -213,6 +260,22 @@ pub trait Strategy: std::fmt::Debug + Send + Sync {
 
     /// What is accepted but told to the client, in upstream's words.
     fn warnings(&self, object: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The same of a change.
+    fn change_warnings(&self, part: Option<Part>, new: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Where an object, or a change of it, asks for devices that others use, which only a namespace that is marked for
+    /// that may have.
+    fn asks_for_admin_access(&self, part: Option<Part>, new: &Value, old: Option<&Value>) -> Option<String> {
+        None
+    }
+
+    /// Rights that a change needs beside the one to write the object.
+    fn further_rights(&self, part: Option<Part>, new: &Value, old: &Value) -> Vec<FurtherRight> {
         Vec::new()
     }
 
@@ -264,6 +327,11 @@ pub trait Strategy: std::fmt::Debug + Send + Sync {
     /// The value of a selectable field as selectors see it.
     fn field<'a>(&self, object: &'a Value, field: &str) -> Option<Cow<'a, str>> {
         fields::plain(object, field)
+    }
+
+    /// What refusals of field selectors say they are about, beside the field.
+    fn selected_kind(&self) -> &'static str {
+        ""
     }
 
     /// The field that an old name of a field selector means now.

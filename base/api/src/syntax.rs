@@ -68,6 +68,11 @@ pub fn dns_subdomain(value: &str) -> Vec<String> {
     subdomain(value, max_length)
 }
 
+/// The same in the words that upstream has for newer kinds.
+pub fn long_name(value: &str) -> Vec<String> {
+    subdomain(value, max_bytes)
+}
+
 fn subdomain(value: &str, too_long: fn(usize) -> String) -> Vec<String> {
     let mut out = Vec::new();
     if value.len() > 253 {
@@ -293,6 +298,37 @@ pub fn condition_reason(value: &str) -> Vec<String> {
         "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?",
         &["my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB"],
     )]
+}
+
+/// Complaints about a name as C has them.
+pub fn c_identifier(value: &str) -> Vec<String> {
+    let mut bytes = value.bytes();
+    let starts = bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
+    if starts && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+        return Vec::new();
+    }
+    vec![pattern(
+        "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_'",
+        "[A-Za-z_][A-Za-z0-9_]*",
+        &["my_name", "MY_NAME", "MyName"],
+    )]
+}
+
+/// Whether a text is a semantic version: <https://semver.org/spec/v2.0.0.html>.
+pub fn is_semantic_version(value: &str) -> bool {
+    let (rest, build) = value.split_once('+').map_or((value, None), |(rest, build)| (rest, Some(build)));
+    let (core, before) = rest.split_once('-').map_or((rest, None), |(core, before)| (core, Some(before)));
+    let is_word =
+        |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let is_digits = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
+    let is_number = |word: &str| is_digits(word) && (word == "0" || !word.starts_with('0'));
+    let numbers: Vec<&str> = core.split('.').take(4).collect();
+    numbers.len() == 3
+        && numbers.into_iter().all(is_number)
+        && before.is_none_or(|all| {
+            all.split('.').all(|word| is_word(word) && (!is_digits(word) || is_number(word)))
+        })
+        && build.is_none_or(|all| all.split('.').all(is_word))
 }
 
 /// Complaints about a percentage such as `30%`.

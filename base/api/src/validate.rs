@@ -39,12 +39,18 @@ pub(crate) use address::canonical as canonical_address;
 pub(crate) use error::{Seen, Shown, go_float};
 pub(crate) use meta::{annotations, embedded as embedded_meta, labels};
 
-pub use error::{Cause, Errors, FieldError, summary};
+pub use error::{BadSelector, Beside, Cause, Errors, FieldError, Judge, summary};
 pub use meta::{generate_name, object_name};
 
 /// Complaints about a new object.
 pub fn create(kind: &Kind, object: &Value) -> Vec<FieldError> {
-    let mut errors = Errors::default();
+    create_beside(kind, object, Beside::default())
+}
+
+/// [`create`] with what is found elsewhere.
+pub fn create_beside(kind: &Kind, object: &Value, beside: Beside) -> Vec<FieldError> {
+    let mut errors = Errors::with(beside.judge);
+    errors.extend(beside.before);
     if kind.strategy.has_common_metadata() {
         meta::create(kind, object, &mut errors);
     }
@@ -59,8 +65,17 @@ pub fn create(kind: &Kind, object: &Value) -> Vec<FieldError> {
 
 /// Complaints about an update of the main resource.
 pub fn update(kind: &Kind, new: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = Errors::default();
+    update_beside(kind, new, old, Beside::default())
+}
+
+/// [`update`] with what is found elsewhere.
+pub fn update_beside(kind: &Kind, new: &Value, old: &Value, beside: Beside) -> Vec<FieldError> {
+    let mut errors = Errors::with(beside.judge);
+    if kind.strategy.orders_its_rules() {
+        return ordered(kind, None, new, old, beside.before, errors);
+    }
     metadata_update(kind, new, old, &mut errors);
+    errors.extend(beside.before);
     if kind.strategy.has_common_metadata() && kind.strategy.looks_at_all_metadata_again() {
         meta::create(kind, new, &mut errors);
     }
@@ -71,7 +86,21 @@ pub fn update(kind: &Kind, new: &Value, old: &Value) -> Vec<FieldError> {
 
 /// Complaints about an update through a subresource.
 pub fn update_part(kind: &Kind, part: Part, new: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = Errors::default();
+    update_part_beside(kind, part, new, old, Beside::default())
+}
+
+/// [`update_part`] with what is found elsewhere.
+pub fn update_part_beside(
+    kind: &Kind,
+    part: Part,
+    new: &Value,
+    old: &Value,
+    beside: Beside,
+) -> Vec<FieldError> {
+    let mut errors = Errors::with(beside.judge);
+    if kind.strategy.orders_its_rules() {
+        return ordered(kind, Some(part), new, old, beside.before, errors);
+    }
     if matches!(part, Part::Status | Part::Approval) {
         metadata_update(kind, new, old, &mut errors);
         if kind.strategy.parts_look_at_all_metadata_again() {
@@ -79,6 +108,22 @@ pub fn update_part(kind: &Kind, part: Part, new: &Value, old: &Value) -> Vec<Fie
         }
     }
     kind.strategy.validate_part(part, new, old, &mut errors);
+    errors.done()
+}
+
+/// Complaints about a change of an object whose kind has an order of its own for all but what every object is asked.
+fn ordered(
+    kind: &Kind,
+    part: Option<Part>,
+    new: &Value,
+    old: &Value,
+    before: Vec<FieldError>,
+    mut errors: Errors,
+) -> Vec<FieldError> {
+    meta::of_any(new, &mut errors);
+    meta::update(new, old, &mut errors);
+    errors.extend(before);
+    kind.strategy.validate_change(kind, part, new, old, &mut errors);
     errors.done()
 }
 

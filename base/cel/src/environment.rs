@@ -115,8 +115,13 @@ impl Environment {
 
     /// What device selectors have beside the base: `cel.bind` and `includes`.
     pub(crate) fn devices() -> Environment {
+        Environment { functions: &declare::DEVICES, ..Environment::new_devices() }
+    }
+
+    /// What new ones have of that; `includes` is for lists as attributes, which nobody can have yet.
+    pub(crate) fn new_devices() -> Environment {
         let macros = Macros { bind: true };
-        Environment { variables: Vec::new(), functions: &declare::DEVICES, macros, composed: None }
+        Environment { variables: Vec::new(), functions: &declare::KUBERNETES, macros, composed: None }
     }
 
     fn with(mut self, variable: Variable) -> Environment {

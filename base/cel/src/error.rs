@@ -7,7 +7,7 @@ use std::fmt;
 pub struct CompileError {
     /// The line, from 1; 0 when it is about the whole expression.
     pub line: usize,
-    /// The column, from 1.
+    /// The column, from 1; 0 when there is nothing to show.
     pub column: usize,
     /// What is wrong.
     pub message: String,
@@ -21,7 +21,9 @@ impl CompileError {
         let line = before.iter().filter(|c| **c == '\n').count();
         let from = before.iter().rposition(|c| *c == '\n').map_or(0, |newline| newline + 1);
         let snippet = source[from..].iter().take_while(|c| **c != '\n').collect();
-        CompileError { line: line + 1, column: before.len() - from + 1, message: message.into(), snippet }
+        // Nothing has no first column.
+        let column = if source.is_empty() { 0 } else { before.len() - from + 1 };
+        CompileError { line: line + 1, column, message: message.into(), snippet }
     }
 
     pub(crate) fn whole(message: impl Into<String>) -> CompileError {
@@ -35,6 +37,9 @@ impl fmt::Display for CompileError {
             return write!(out, "ERROR: <input>:-1:0: {}", self.message);
         }
         write!(out, "ERROR: <input>:{}:{}: {}", self.line, self.column, self.message)?;
+        if self.column == 0 {
+            return Ok(());
+        }
         write!(out, "\n | {}\n | ", self.snippet.replace('\t', " "))?;
         // Wide characters get wide dots, so that the mark stands below its place.
         for c in self.snippet.chars().take(self.column - 1) {

@@ -157,8 +157,9 @@ impl<'a> Map<'a> {
                 }
             },
             Map::Made(entries) | Map::WithDefault(entries) => {
-                let made = entries.get(&Key::String(Text::from(key.to_owned()))).cloned();
-                made.map(Ok)
+                // The keys may live shorter than the values, so that the text need not be copied.
+                let entries: &BTreeMap<Key<'_>, Value<'a>> = entries;
+                entries.get(&Key::String(Text::Borrowed(key))).cloned().map(Ok)
             }
         }
     }

@@ -13,6 +13,8 @@ use crate::names;
 
 /// How often one rule may be inside of itself.
 const DEEPEST: usize = 250;
+/// What an operand begins with, as upstream says it.
+const PRIMARY: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
 /// A parsed expression and how many nodes it has.
 pub(crate) struct Parsed {
@@ -348,7 +350,7 @@ impl Parser<'_> {
                 if other != Lexeme::End {
                     self.next -= 1;
                 }
-                Err(self.unexpected("{'[', '{', '(', '.', '-', '!', IDENTIFIER, a literal}"))
+                Err(self.unexpected(PRIMARY))
             }
         }
     }

@@ -193,6 +193,12 @@ impl<K: Resource> Api<K> {
         }
     }
 
+    /// Writes an object that was read with all that is in it, if nobody wrote it meanwhile.
+    pub async fn replace(&self, name: &str, params: &PostParams, object: &Value) -> Result<Meta> {
+        let body = object.to_string().into_bytes();
+        self.place.write(self.place.requests.replace(name, params, body)?).await
+    }
+
     /// Writes a part of an object that was read with all that is in it.
     pub async fn replace_subresource(
         &self,

@@ -8,12 +8,15 @@
 
 pub mod conntrack;
 pub mod expr;
+pub mod listing;
+pub mod log;
 pub mod pool;
 pub mod query;
 pub mod transaction;
 
 pub use crate::rtnl::socket::{Error, Socket};
 pub use expr::{CmpOp, Expr, Register, Verdict};
+pub use listing::{ListedChain, ListedRule};
 pub use pool::netfilter;
 pub use query::{FoundElement, FoundRule};
 pub use transaction::{Base, Element, Hook, Set, Transaction};

@@ -14,6 +14,8 @@ use crate::rtnl::Error;
 
 /// `RTMGRP_LINK`: links come, go and change.
 const LINKS: u32 = 1;
+/// `RTMGRP_IPV4_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_IFADDR | RTMGRP_IPV6_ROUTE`.
+const ADDRESSES_AND_ROUTES: u32 = 0x10 | 0x40 | 0x100 | 0x400;
 /// What the kernel itself says about devices; the other group is udev's.
 const DEVICES: u32 = 1;
 
@@ -24,6 +26,11 @@ impl Notices {
     /// Changes of links in the network namespace of the calling thread.
     pub fn links() -> Result<Notices, Error> {
         Notices::open(None, LINKS)
+    }
+
+    /// Changes of links, addresses and routes in the network namespace of the calling thread.
+    pub fn network() -> Result<Notices, Error> {
+        Notices::open(None, LINKS | ADDRESSES_AND_ROUTES)
     }
 
     /// Devices that come and go, as the namespace of the calling thread is told of them.

@@ -1,4 +1,4 @@
-//! rtnetlink: links, addresses, routes, neighbours, traffic control.
+//! rtnetlink: links, addresses, routes, rules, neighbours, traffic control.
 //!
 //! Requests are put into a [`Batch`] and sent in one system call; the kernel answers each of them. A batch is not a
 //! transaction: what comes after a refused request still runs, so callers undo what was done. Look-ups go by index or
@@ -8,16 +8,19 @@ pub mod addr;
 pub mod link;
 pub mod neigh;
 pub mod route;
+pub mod rule;
 pub mod socket;
 pub mod tc;
 pub mod wire;
 
 pub use addr::{Address, NewAddress};
 pub use link::{
-    Bridge, Link, LinkChange, LinkRef, Mac, Macvlan, MacvlanMode, Peer, PortChange, Veth, VlanRange,
+    Aggregation, Bridge, Link, LinkChange, LinkRef, Mac, Macvlan, MacvlanMode, Peer, PortChange, Upper,
+    UpperKind, Veth, VlanRange,
 };
 pub use neigh::Neighbour;
-pub use route::{Route, Scope};
+pub use route::{Kept, Route, Scope};
+pub use rule::Rule;
 pub use socket::{Error, Outcome, Refusal, Reply, Socket};
 pub use tc::Tbf;
 pub use wire::{Attrs, Batch, Message};

@@ -307,3 +307,142 @@ fn addresses_are_matched_with_their_prefix() {
 fn the_probe_finds_what_pods_need() {
     podwire_linux::rtnl::probe().expect("this kernel has bridges and veths");
 }
+
+#[test]
+fn a_ruleset_is_read_back_as_it_was_written() {
+    inside(|| {
+        let address = |last: u8| Element { key: vec![10, 0, 0, last], ..Element::default() };
+        let mut rule = expr::l4proto(6);
+        rule.extend([
+            Expr::Payload { base: PayloadBase::Transport, offset: 2, len: 2, to: Register::R1 },
+            Expr::Cmp { op: CmpOp::Gte, from: Register::R1, data: 80u16.to_be_bytes().to_vec() },
+            Expr::Cmp { op: CmpOp::Lte, from: Register::R1, data: 90u16.to_be_bytes().to_vec() },
+        ]);
+        rule.extend(expr::address(Side::Source, CmpOp::Eq, net("10.0.0.0/8")));
+        rule.extend([
+            expr::load_address(Side::Source, false, Register::R1),
+            Expr::Lookup { set: "peers".into(), from: Register::R1, to: None, invert: true },
+            Expr::Verdict(Verdict::Goto("leaf".into())),
+        ]);
+        let elements: Vec<Element> = (1..=200).map(address).collect();
+        commit(|tx| {
+            tx.add_table(TABLE, None);
+            tx.add_noted_chain(TABLE, "leaf", "whose it is");
+            tx.add_chain(TABLE, "root", None);
+            let plain =
+                Set { name: "peers", key_type: 7, key_len: 4, interval: false, value: SetValue::None };
+            tx.add_set(TABLE, &plain);
+            tx.add_set(TABLE, &Set { name: "ways", value: SetValue::Verdict, ..plain });
+            tx.add_elements(TABLE, "peers", &elements, true);
+            let way = Element { verdict: Some(Verdict::Jump("leaf".into())), ..address(1) };
+            tx.add_elements(TABLE, "ways", &[way], true);
+            tx.add_rule(TABLE, "root", &rule, Some("first"));
+            tx.add_rule(TABLE, "leaf", &[Expr::Counter, Expr::Verdict(Verdict::Drop)], None);
+        })
+        .expect("ruleset");
+        let mut socket = podwire_linux::nft::Socket::netfilter().expect("socket");
+        let chains = socket.nft_chains(TABLE).expect("chains");
+        let leaf = chains.iter().find(|chain| chain.name == "leaf").expect("leaf");
+        assert_eq!((chains.len(), leaf.comment.as_deref()), (2, Some("whose it is")));
+        assert_eq!(socket.nft_sets(TABLE).expect("sets"), ["peers", "ways"]);
+        assert_eq!(socket.nft_elements(TABLE, "peers").expect("elements").len(), 200);
+        let ways = socket.nft_elements(TABLE, "ways").expect("elements");
+        assert_eq!(ways[0].verdict, Some(Verdict::Jump("leaf".into())));
+        let listed = socket.nft_listing(TABLE, Some("root")).expect("rules");
+        assert_eq!((listed[0].exprs.as_ref(), listed[0].comment.as_deref()), (Some(&rule), Some("first")));
+        let all = socket.nft_listing(TABLE, None).expect("rules");
+        let drop = all.iter().find(|rule| rule.chain == "leaf").expect("drop");
+        assert_eq!(
+            (drop.packets, drop.exprs.as_deref()),
+            (Some(0), Some(&[Expr::Verdict(Verdict::Drop)][..]))
+        );
+    });
+}
+
+#[test]
+fn ranges_with_holes_are_an_interval_set() {
+    inside(|| {
+        up("lo");
+        let edge = |last: u8, end: bool| Element {
+            key: vec![127, 0, 0, last],
+            interval_end: end,
+            ..Element::default()
+        };
+        commit(|tx| {
+            tx.add_table(TABLE, None);
+            let base = Base { kind: "filter", hook: Hook::Input, priority: 0, drop: false };
+            tx.add_chain(TABLE, "input", Some(base));
+            let set = Set { name: "block", key_type: 7, key_len: 4, interval: true, value: SetValue::None };
+            tx.add_set(TABLE, &set);
+            // 127.0.0.0 to 127.0.0.9 without 127.0.0.4 to 127.0.0.5.
+            tx.add_elements(
+                TABLE,
+                "block",
+                &[edge(0, false), edge(4, true), edge(6, false), edge(10, true)],
+                true,
+            );
+            let mut rule = expr::l4proto(17);
+            rule.extend([
+                expr::load_address(Side::Destination, false, Register::R1),
+                Expr::Lookup { set: "block".into(), from: Register::R1, to: None, invert: false },
+                Expr::Verdict(Verdict::Drop),
+            ]);
+            tx.add_rule(TABLE, "input", &rule, None);
+        })
+        .expect("ruleset");
+        let arrives_at = |last: u8| {
+            let address = SocketAddr::from(([127, 0, 0, last], 4100));
+            let server = UdpSocket::bind(address).expect("bind");
+            server.set_read_timeout(Some(Duration::from_millis(200))).expect("time-out");
+            let client = UdpSocket::bind("127.0.0.50:0").expect("bind");
+            client.send_to(b"x", address).expect("send");
+            server.recv_from(&mut [0; 4]).is_ok()
+        };
+        let arrived: Vec<bool> = [1, 3, 4, 5, 6, 9, 10].into_iter().map(arrives_at).collect();
+        assert_eq!(arrived, [false, false, true, true, false, false, true]);
+    });
+}
+
+#[test]
+fn connections_are_listed_and_forgotten_one_by_one() {
+    inside(|| {
+        up("lo");
+        // Without a rule that asks for it nothing is tracked.
+        commit(|tx| {
+            tx.add_table(TABLE, None);
+            let base = Base { kind: "filter", hook: Hook::Input, priority: 0, drop: false };
+            tx.add_chain(TABLE, "input", Some(base));
+            let mut rule = expr::ct_state(2);
+            rule.push(Expr::Verdict(Verdict::Accept));
+            tx.add_rule(TABLE, "input", &rule, None);
+        })
+        .expect("ruleset");
+        assert!(arrives(4200));
+        let mut socket = podwire_linux::nft::Socket::netfilter().expect("socket");
+        let found = socket.connections(false).expect("list");
+        let ours: Vec<_> = found.into_iter().filter(|one| one.port == Some(4200)).collect();
+        assert_eq!(ours.len(), 1);
+        assert_eq!((ours[0].protocol, ours[0].answers), (17, IpAddr::V4(Ipv4Addr::LOCALHOST)));
+        assert_eq!(socket.forget(&ours).expect("forget"), 1);
+        assert_eq!(socket.forget(&ours).expect("again"), 0);
+        assert!(socket.connections(true).expect("list").is_empty());
+    });
+}
+
+#[test]
+fn a_ruleset_larger_than_a_sockets_buffer_is_one_transaction() {
+    inside(|| {
+        let address =
+            |n: u32| Element { key: (0x0a00_0000 + n).to_be_bytes().to_vec(), ..Element::default() };
+        let elements: Vec<Element> = (0..60_000).map(address).collect();
+        commit(|tx| {
+            tx.add_table(TABLE, None);
+            let set = Set { name: "many", key_type: 7, key_len: 4, interval: false, value: SetValue::None };
+            tx.add_set(TABLE, &set);
+            tx.add_elements(TABLE, "many", &elements, true);
+        })
+        .expect("taken");
+        let mut socket = podwire_linux::nft::Socket::netfilter().expect("socket");
+        assert_eq!(socket.nft_elements(TABLE, "many").expect("elements").len(), 60_000);
+    });
+}

@@ -4,9 +4,14 @@
 #![allow(unsafe_code)]
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
 };
+
+/// Folders that tests of this process have mounted over: how many do, and whether the first of them made the folder.
+static OWN_FOLDERS: Mutex<BTreeMap<PathBuf, (usize, bool)>> = Mutex::new(BTreeMap::new());
 
 /// Moves the calling thread into a new network namespace with loopback up.
 pub fn isolate() -> io::Result<()> {
@@ -20,7 +25,6 @@ pub fn isolate() -> io::Result<()> {
 /// An empty folder of the calling thread's own, and of the processes that it starts, at a path that programs insist on.
 pub struct OwnFolder {
     path: PathBuf,
-    made: bool,
 }
 
 impl OwnFolder {
@@ -33,19 +37,29 @@ impl OwnFolder {
         let everywhere =
             rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
         rustix::mount::mount_change("/", everywhere)?;
+        let mut folders = OWN_FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
         let made = !path.exists();
         fs::create_dir_all(path)?;
         podwire_linux::mount::tmpfs(path, 64 << 20, 0o755).map_err(io::Error::other)?;
-        Ok(OwnFolder { path: path.to_owned(), made })
+        folders.entry(path.to_owned()).or_insert((0, made)).0 += 1;
+        Ok(OwnFolder { path: path.to_owned() })
     }
 }
 
 impl Drop for OwnFolder {
     fn drop(&mut self) {
-        // Ignored: the namespace takes the mount with it, and a folder that somebody else uses by now stays.
+        // Ignored: the namespace takes the mount with it.
         podwire_linux::mount::detach(&self.path).ok();
-        if self.made {
-            fs::remove_dir(&self.path).ok();
+        let mut folders = OWN_FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((users, made)) = folders.get_mut(&self.path) else { return };
+        *users -= 1;
+        // A folder that is removed takes what is mounted on it in other namespaces along: the last one removes it.
+        if *users == 0 {
+            if *made {
+                // Ignored: who put something there meanwhile keeps it.
+                fs::remove_dir(&self.path).ok();
+            }
+            folders.remove(&self.path);
         }
     }
 }

@@ -81,6 +81,13 @@ pub fn controllers(folder: &Path, kubeconfig: &Path) -> Result<Peer> {
     )
 }
 
+/// Starts our controllers with credentials that name no authority, of which they publish this one.
+pub fn controllers_publishing(folder: &Path, kubeconfig: &Path, authority: &Path) -> Result<Peer> {
+    let mut command = podwire();
+    command.arg("controllers").arg("--kubeconfig").arg(kubeconfig).arg("--root-ca-file").arg(authority);
+    Peer::start("podwire-controllers", folder, &mut command)
+}
+
 /// Starts our kubelet on the runtime at `socket`.
 pub fn kubelet(
     folder: &Path,

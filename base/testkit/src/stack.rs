@@ -8,13 +8,14 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
 
 use crate::{
     cgroup_root::CgroupRoot,
     eventually::eventually,
     node::{bin_dir, peer},
     parts, residue,
-    upstream::{self, Containerd, ControlPlane, NODE_ADDRESS, Peer, Serving},
+    upstream::{self, Containerd, ContainerdOptions, ControlPlane, NODE_ADDRESS, Peer, Serving},
 };
 
 /// How long the stack may take on a busy machine for what takes a second.
@@ -38,6 +39,15 @@ pub struct Ours {
 impl Ours {
     /// Every participant ours.
     pub const ALL: Ours = Ours { api: true, scheduler: true, kubelet: true, runtime: true, cni: true };
+}
+
+/// What a stack may be told besides whose participants it has.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// The blocks that pods have their addresses from, one of a family; one of IPv4 unless told.
+    pub subnets: Vec<String>,
+    /// NRI plugins may register at [`Stack::nri_socket`].
+    pub nri: bool,
 }
 
 /// The running cluster; everything ends when it is dropped, in this order.
@@ -96,16 +106,25 @@ enum Runtime {
 }
 
 impl Runtime {
-    fn start(ours: bool, folder: &Path, conf_dir: &Path, plugins: &Path) -> Result<Runtime> {
+    fn start(
+        ours: bool,
+        folder: &Path,
+        conf_dir: &Path,
+        plugins: &Path,
+        nri_socket: Option<&Path>,
+    ) -> Result<Runtime> {
         let images = folder.with_extension("images");
         fs::create_dir_all(&images)?;
         let app = upstream::image_archive(&images, "localhost/pod-app:latest", "pod-app")?;
         if ours {
-            let runtime = parts::Runtime::start(folder, conf_dir, plugins)?;
+            let flags: Vec<(&str, &Path)> =
+                nri_socket.map(|path| ("--nri-socket", path)).into_iter().collect();
+            let runtime = parts::Runtime::start_with(folder, conf_dir, plugins, &flags)?;
             runtime.import(&app)?;
             return Ok(Runtime::Ours(runtime));
         }
-        let containerd = upstream::containerd(folder, conf_dir, plugins)?;
+        let options = ContainerdOptions { nri_socket, ..ContainerdOptions::default() };
+        let containerd = upstream::containerd_with(folder, conf_dir, plugins, &options)?;
         upstream::containerd_import(&containerd, &app)?;
         upstream::containerd_import(
             &containerd,
@@ -139,28 +158,50 @@ impl Runtime {
     }
 }
 
-const CONFLIST: &str = r#"{"cniVersion":"1.0.0","name":"matrix","plugins":[
- {"type":"bridge","bridge":"mx0","isGateway":true,"ipMasq":true,"hairpinMode":true,
-  "ipam":{"type":"host-local","dataDir":"@DATA@","ranges":[[{"subnet":"10.90.0.0/16"}]],"routes":[{"dst":"0.0.0.0/0"}]}},
- {"type":"portmap","capabilities":{"portMappings":true}}]}"#;
+/// The bridge that pods are on.
+pub const BRIDGE: &str = "mx0";
+
+impl Settings {
+    /// The node's network. Sources are rewritten with one block of IPv4 only: for both families nobody has asked yet.
+    fn conflist(&self, data: &Path) -> String {
+        let usual = ["10.90.0.0/16".to_owned()];
+        let (subnets, masquerade) =
+            if self.subnets.is_empty() { (&usual[..], true) } else { (&self.subnets[..], false) };
+        let ranges: Vec<Value> = subnets.iter().map(|subnet| json!([{"subnet": subnet}])).collect();
+        let everywhere = |subnet: &String| if subnet.contains(':') { "::/0" } else { "0.0.0.0/0" };
+        let routes: Vec<Value> = subnets.iter().map(|one| json!({"dst": everywhere(one)})).collect();
+        let ipam = json!({"type": "host-local", "dataDir": data, "ranges": ranges, "routes": routes});
+        json!({"cniVersion": "1.0.0", "name": "matrix", "plugins": [
+            {"type": "bridge", "bridge": BRIDGE, "isGateway": true, "ipMasq": masquerade, "hairpinMode": true, "ipam": ipam},
+            {"type": "portmap", "capabilities": {"portMappings": true}},
+        ]})
+        .to_string()
+    }
+}
 
 impl Stack {
     /// Starts the mix in the calling thread's network namespace, which must be its own, and waits for the node.
     pub fn start(ours: Ours) -> Result<Stack> {
+        Stack::start_with(ours, &Settings::default())
+    }
+
+    /// Starts the mix with more said about it.
+    pub fn start_with(ours: Ours, settings: &Settings) -> Result<Stack> {
         upstream::node_address()?;
         let folder = upstream::Scratch::new()?;
         let at = |name: &str| folder.path().join(name);
         let conf_dir = at("net.d");
         fs::create_dir_all(&conf_dir)?;
-        let conflist = CONFLIST.replace("@DATA@", &at("ipam").display().to_string());
-        fs::write(conf_dir.join("10-matrix.conflist"), conflist)?;
+        fs::write(conf_dir.join("10-matrix.conflist"), settings.conflist(&at("ipam")))?;
+        let nri_socket = settings.nri.then(|| at("nri.sock"));
         let plugins = if ours.cni {
             parts::plugins(&at("bin"))?
         } else {
             peer("cni/bridge")?.parent().map(Path::to_owned).context("no plugins")?
         };
         let cgroup = CgroupRoot::create()?;
-        let runtime = Runtime::start(ours.runtime, &at("runtime"), &conf_dir, &plugins)?;
+        let runtime =
+            Runtime::start(ours.runtime, &at("runtime"), &conf_dir, &plugins, nri_socket.as_deref())?;
         let api = Api::start(ours.api, &at("api"))?;
         let scheduler = if ours.scheduler { parts::scheduler } else { upstream::scheduler };
         let scheduler = scheduler(&at("scheduler"), &api.kubeconfig("scheduler"))?;
@@ -175,7 +216,7 @@ impl Stack {
             data_dir: folder.path().to_owned(),
             run_dir: runtime.run_dir()?,
             cgroup_root: cgroup.path().to_owned(),
-            bridge: "mx0".to_owned(),
+            bridge: BRIDGE.to_owned(),
         };
         let mut stack =
             Stack { kubelet, scheduler, api, runtime, _cgroup: cgroup, before: Vec::new(), names, folder };
@@ -197,6 +238,16 @@ impl Stack {
     /// The administrator's credentials.
     pub fn kubeconfig(&self) -> PathBuf {
         self.api.kubeconfig("admin")
+    }
+
+    /// Where NRI plugins register, if that was asked for.
+    pub fn nri_socket(&self) -> PathBuf {
+        self.folder.path().join("nri.sock")
+    }
+
+    /// Its folder.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
     }
 
     /// Runs the real kubectl; its output, or its complaint as the error.

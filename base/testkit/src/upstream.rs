@@ -27,10 +27,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub const NODE_ADDRESS: &str = "10.76.0.1";
 
 /// Where kube-apiserver listens.
-const API_PORT: u16 = 7443;
+pub const API_PORT: u16 = 7443;
 
 /// The bearer token of the administrator.
-const TOKEN: &str = "podwire-test-admin";
+pub const TOKEN: &str = "podwire-test-admin";
 
 /// A peer's process; killed when dropped.
 pub struct Peer {
@@ -70,6 +70,13 @@ impl Peer {
     /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Kills it without a word.
+    pub fn kill9(mut self) {
+        // Ignored: it may have ended already.
+        self.child.kill().ok();
+        self.child.wait().ok();
     }
 
     /// The end of its log.
@@ -276,6 +283,21 @@ pub fn control_plane(folder: &Path) -> Result<ControlPlane> {
         if done.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&done.stderr).into_owned()) }
     })?;
     Ok(ControlPlane { kubeconfig, peers: vec![api, etcd], authority })
+}
+
+/// Starts kube-controller-manager with the controllers of claims for the API server that `kubeconfig` names.
+pub fn claim_controllers(folder: &Path, kubeconfig: &Path) -> Result<Peer> {
+    Peer::start(
+        "kube-controller-manager",
+        folder,
+        Command::new(peer("kube-controller-manager")?)
+            .arg(format!("--kubeconfig={}", kubeconfig.display()))
+            .args([
+                "--controllers=resourceclaim-controller,device-taint-eviction-controller",
+                "--leader-elect=false",
+                "--secure-port=0",
+            ]),
+    )
 }
 
 fn kubeconfig_text() -> String {

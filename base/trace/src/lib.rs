@@ -56,6 +56,10 @@ pub enum Participant<'a> {
     Ipam,
     /// An NRI plugin, by its own name.
     NriPlugin(&'a str),
+    /// A device plugin, by the name of its resource.
+    DevicePlugin(&'a str),
+    /// A driver of dynamic resources, by its name.
+    Driver(&'a str),
     /// Somebody else, by the name the API server knows.
     User(&'a str),
 }
@@ -73,7 +77,10 @@ impl<'a> Participant<'a> {
             Participant::ContainerRuntime => "ContainerRuntime",
             Participant::CniPlugin => "CNIPlugin",
             Participant::Ipam => "IPAM",
-            Participant::NriPlugin(name) | Participant::User(name) => name,
+            Participant::NriPlugin(name)
+            | Participant::DevicePlugin(name)
+            | Participant::Driver(name)
+            | Participant::User(name) => name,
         }
     }
 }
@@ -88,6 +95,8 @@ pub enum Side {
     Client,
     /// The called.
     Server,
+    /// Only one end does, and later: the call was not made for this pod, which relies on what came of it.
+    Earlier,
 }
 
 impl Side {
@@ -96,6 +105,7 @@ impl Side {
             Side::Only => "",
             Side::Client => "client",
             Side::Server => "server",
+            Side::Earlier => "earlier",
         }
     }
 }
@@ -183,6 +193,11 @@ impl<'a> Arrow<'a> {
 
     /// Draws the arrow of a call that is over and took so long.
     pub fn draw(&self, took: Duration, outcome: &Outcome) {
+        self.draw_from(took, Duration::ZERO, outcome);
+    }
+
+    /// Draws the arrow of a call that took so long and has been over for `ago`.
+    pub fn draw_from(&self, took: Duration, ago: Duration, outcome: &Outcome) {
         let (reply, made, error) = match outcome {
             Outcome::Done { reply, made } => (reply.as_str(), made.as_deref(), ""),
             Outcome::Failed(error) => ("", None, error.as_str()),
@@ -198,6 +213,7 @@ impl<'a> Arrow<'a> {
             reply,
             error,
             micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+            ago = u64::try_from(ago.as_micros()).unwrap_or(u64::MAX),
             side = self.side.as_str(),
             caller = self.caller,
             callee = self.callee,
@@ -336,6 +352,18 @@ mod tests {
         });
         assert_eq!(all.len(), 1);
         assert_eq!(all[0]["error"], "given up before it was answered");
+    }
+
+    #[test]
+    fn a_call_of_earlier_says_how_long_ago_it_was() {
+        let what = What::DevicePlugin { method: "ListAndWatch", container: "" };
+        let to = Participant::DevicePlugin("example.com/gpu");
+        let arrow = Arrow { side: Side::Earlier, ..Arrow::new(stop().pod, Participant::Kubelet, to, what) };
+        let (took, ago) = (Duration::from_millis(2), Duration::from_secs(3));
+        let all = drawn(|| arrow.draw_from(took, ago, &Outcome::reply("2 devices")));
+        let seen = |key: &str| all[0][key].clone();
+        assert_eq!((seen("to"), seen("side")), ("example.com/gpu".into(), "earlier".into()));
+        assert_eq!((seen("micros"), seen("ago")), ("2000".into(), "3000000".into()));
     }
 
     #[test]

@@ -81,6 +81,11 @@ pub enum Note<'a> {
         /// Addresses with their gateways, then interfaces.
         account: &'a str,
     },
+    /// The network plugin loaded a pod's rules.
+    PoliciesInPlace {
+        /// Which policies, and how much it took.
+        account: &'a str,
+    },
     /// The runtime started a container's process.
     ProcessStarted {
         /// Its number.
@@ -113,7 +118,7 @@ impl fmt::Display for Note<'_> {
             Note::Admitted => f.write_str("admitted"),
             Note::NamespaceMade => f.write_str("network namespace made"),
             Note::ConfigurationRead { network } => write!(f, "configuration read: {network}"),
-            Note::NetworkMade { account } => f.write_str(account),
+            Note::NetworkMade { account } | Note::PoliciesInPlace { account } => f.write_str(account),
             Note::ProcessStarted { .. } => f.write_str("container process started"),
         }
     }
@@ -152,6 +157,20 @@ pub enum What<'a> {
         /// The container it is about; empty for a pod.
         container: &'a str,
     },
+    /// A call of a device plugin.
+    DevicePlugin {
+        /// The method.
+        method: &'a str,
+        /// The container it is for; empty when it is for none.
+        container: &'a str,
+    },
+    /// A call of a driver of dynamic resources.
+    Dra {
+        /// The method.
+        method: &'a str,
+        /// The names of the claims, with commas.
+        claims: &'a str,
+    },
     /// A request to the API server.
     Http {
         /// The method.
@@ -182,6 +201,9 @@ impl fmt::Display for What<'_> {
             What::Ipam { verb, plugin } => write!(f, "{verb} {plugin}"),
             What::Nri { event, container: "" } => f.write_str(event),
             What::Nri { event, container } => write!(f, "{event} {container}"),
+            What::DevicePlugin { method, container: "" } => f.write_str(method),
+            What::DevicePlugin { method, container } => write!(f, "{method} {container}"),
+            What::Dra { method, claims } => write!(f, "{method} {claims}"),
             What::Http { method, path } => write!(f, "{method} {path}"),
             What::Watch { event } => write!(f, "watch: {event}"),
             What::Store { verb } => write!(f, "{verb} pod"),
@@ -203,6 +225,9 @@ mod tests {
             (What::Ipam { verb: "ADD", plugin: "host-local" }, "ADD host-local"),
             (What::Nri { event: "RunPodSandbox", container: "" }, "RunPodSandbox"),
             (What::Nri { event: "StartContainer", container: "main" }, "StartContainer main"),
+            (What::DevicePlugin { method: "ListAndWatch", container: "" }, "ListAndWatch"),
+            (What::DevicePlugin { method: "Allocate", container: "main" }, "Allocate main"),
+            (What::Dra { method: "NodePrepareResources", claims: "net,gpu" }, "NodePrepareResources net,gpu"),
             (What::Http { method: "POST", path: "/api/v1/pods" }, "POST /api/v1/pods"),
             (What::Watch { event: "ADDED" }, "watch: ADDED"),
             (What::Store { verb: "put" }, "put pod"),

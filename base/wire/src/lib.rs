@@ -4,6 +4,7 @@
 //! committed so that no `protoc` is needed to build; a test regenerates and compares.
 
 pub mod accept;
+pub mod authority;
 pub mod ids;
 pub mod tls;
 pub mod unix;

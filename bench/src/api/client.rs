@@ -7,7 +7,8 @@ use std::{net::SocketAddr, path::Path, sync::Arc};
 
 use anyhow::{Context, Result, bail};
 use rustls::{
-    ClientConfig, DigitallySignedStruct, SignatureScheme,
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, SignatureScheme,
+    client::WantsClientCert,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
 };
@@ -33,11 +34,7 @@ impl Endpoint {
         let user = &file["users"][0]["user"];
         let server = file["clusters"][0]["cluster"]["server"].as_str().context("no server")?;
         let address = server.strip_prefix("https://").context("not https")?.parse()?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider.clone())
-            .with_safe_default_protocol_versions()?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Anybody(provider)));
+        let builder = trusting()?;
         let mut headers = format!("Host: {address}\r\nAccept: application/json\r\n");
         let config = match (user["client-certificate-data"].as_str(), user["client-key-data"].as_str()) {
             (Some(cert), Some(key)) => {
@@ -51,6 +48,13 @@ impl Endpoint {
                 builder.with_no_client_auth()
             }
         };
+        Ok(Endpoint { address, tls: TlsConnector::from(Arc::new(config)), headers })
+    }
+
+    /// Somebody who serves anybody.
+    pub fn anonymous(address: SocketAddr) -> Result<Endpoint> {
+        let config = trusting()?.with_no_client_auth();
+        let headers = format!("Host: {address}\r\nAccept: application/json\r\n");
         Ok(Endpoint { address, tls: TlsConnector::from(Arc::new(config)), headers })
     }
 
@@ -109,6 +113,15 @@ impl Endpoint {
         text += body;
         text.into_bytes()
     }
+}
+
+/// Believes every certificate.
+fn trusting() -> Result<ConfigBuilder<ClientConfig, WantsClientCert>> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    Ok(ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anybody(provider))))
 }
 
 fn pem(data: &str) -> Result<Vec<u8>> {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use futures::StreamExt;
 use podwire_api::{Kind, Registry, Text};
-use podwire_store::{Event, KeyValue, Revision, Store, StoreError};
+use podwire_store::{Event, KeyValue, News, Revision, Store, StoreError};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -247,7 +247,14 @@ impl Caches {
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => next = self.settle(),
                 Some(new) = asked.recv() => self.take_in(store, new).await,
                 batch = stream.next() => match batch {
-                    Some(Ok(events)) => {
+                    Some(Ok(News::Progress(revision))) => {
+                        self.applied.send_if_modified(|applied| {
+                            let further = revision > *applied;
+                            *applied = revision.max(*applied);
+                            further
+                        });
+                    }
+                    Some(Ok(News::Events(events))) => {
                         self.apply(&events);
                         // It may wait for something that is due long after this.
                         let soon = Instant::now() + SETTLE_PAUSE;
@@ -308,7 +315,7 @@ mod tests {
             // The second one comes while the first waits to become old.
             for burst in 0..2 {
                 let events: Vec<_> = (1..=400).map(|number| put(burst * 400 + number)).collect();
-                tell.send(Ok(events)).await.unwrap();
+                tell.send(Ok(News::Events(events))).await.unwrap();
                 caches.wait_for(burst * 400 + 400).await.unwrap();
                 assert!(cache.cursor_after(burst * 400 + 1).is_ok(), "all of it is there at first");
                 tokio::time::sleep(Duration::from_secs(8)).await;

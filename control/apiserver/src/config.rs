@@ -25,6 +25,17 @@ use crate::server::{ApiServer, Asked, Tls};
 use crate::token::{KeyError, Tokens};
 use crate::traced::TracedStore;
 
+/// Keys and certificates that somebody else has made; what is not given is made.
+#[derive(Debug, Clone, Default)]
+pub struct Given {
+    /// The serving certificate, with those that sign it, and its key.
+    pub serving: Option<(PathBuf, PathBuf)>,
+    /// Who signs certificates of clients, beside the authority of this server.
+    pub client_ca: Option<PathBuf>,
+    /// The key that signs service-account tokens: PKCS#8, P-256.
+    pub token_key: Option<PathBuf>,
+}
+
 /// Everything an API server is made from.
 pub struct Config {
     /// Where objects are kept.
@@ -43,6 +54,10 @@ pub struct Config {
     pub limits: Limits,
     /// The longest that a service-account token may be valid; `None` leaves it to who asks.
     pub longest_token_life: Option<Duration>,
+    /// Keys and certificates of others.
+    pub given: Given,
+    /// Whether pods are given service accounts; where no controller makes any they could not be created otherwise.
+    pub service_accounts: bool,
 }
 
 /// Why a server could not be started.
@@ -99,6 +114,8 @@ impl Config {
             token_issuer: "https://kubernetes.default.svc.cluster.local".into(),
             limits: Limits::default(),
             longest_token_life: None,
+            given: Given::default(),
+            service_accounts: true,
         }
     }
 
@@ -110,9 +127,13 @@ impl Config {
         let pki = Arc::new(Pki::open(&self.pki_dir)?);
         let services = Allocator::new(self.service_cidr.0, self.service_cidr.1);
         let sans = server_names(address.ip(), services.first(), &self.extra_sans);
-        let tls = Tls::new(pki.clone(), sans)?;
+        let tls = Tls::new(pki.clone(), sans, &self.given)?;
         let kubelets = KubeletClient::new(&pki)?;
-        let tokens = Tokens::new(&pki.token_key()?, self.token_issuer, self.longest_token_life)?;
+        let token_key = match &self.given.token_key {
+            Some(path) => crate::pki::given(path)?,
+            None => pki.token_key()?,
+        };
+        let tokens = Tokens::new(&token_key, self.token_issuer, self.longest_token_life)?;
         let kinds = Registry::builtin();
         let store: Arc<dyn Store> = Arc::new(TracedStore::new(self.store));
         let (caches, new_kinds) = Caches::load(store.as_ref(), kinds).await?;
@@ -135,6 +156,7 @@ impl Config {
             quotas: Ledger::default(),
             gates: Gates::new(&self.limits),
             limits: self.limits,
+            service_accounts: self.service_accounts,
             shutdown,
         };
         ApiServer::start(Arc::new(context), Asked { new_kinds, definitions: asked }, listener, address, tls)

@@ -52,6 +52,8 @@ pub(crate) struct Context {
     pub(crate) limits: Limits,
     /// Counts it.
     pub(crate) gates: Gates,
+    /// Whether pods are given service accounts.
+    pub(crate) service_accounts: bool,
     /// Ends watches.
     pub(crate) shutdown: CancellationToken,
 }

@@ -353,6 +353,7 @@ async fn write_status(context: &Context, name: &str, mut make: impl FnMut(&Value
         kind: builtin::custom_resource_definitions(),
         namespace: "",
         name,
+        verb: "update",
         extent: Extent::Part(Part::Status),
         options: &options,
         retry: true,

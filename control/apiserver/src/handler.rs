@@ -1,5 +1,6 @@
 //! From an authorized request to a response: one path for all kinds, branches only where kinds differ.
 
+mod beside;
 pub(crate) mod bootstrap;
 pub(crate) mod create;
 pub(crate) mod decode;

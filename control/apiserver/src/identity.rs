@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use podwire_api::syntax;
+
 /// The group of everyone who proved who they are.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 /// The group of everyone who did not.
@@ -13,6 +15,16 @@ pub(crate) const ANONYMOUS: &str = "system:anonymous";
 
 /// What the user names of kubelets begin with.
 const NODE_PREFIX: &str = "system:node:";
+
+/// The node of the pod that a service account's token is of.
+pub(crate) const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+
+/// Namespace and name in the user name of a service account.
+pub(crate) fn account_of(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    let good = syntax::dns_label(namespace).is_empty() && syntax::dns_subdomain(name).is_empty();
+    good.then_some((namespace, name))
+}
 
 /// A user with its groups, as an authenticator established it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +64,12 @@ impl Identity {
     /// The kubelet of one node.
     pub fn node(name: &str) -> Self {
         Self::new(format!("system:node:{name}"), &["system:nodes"])
+    }
+
+    /// The network plugin of a node.
+    pub fn network_plugin() -> Self {
+        let account = "system:serviceaccount:kube-system:podwire-netplugin";
+        Self::new(account, &["system:serviceaccounts", "system:serviceaccounts:kube-system"])
     }
 
     /// Somebody who showed no credentials.

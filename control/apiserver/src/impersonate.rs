@@ -7,11 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::HeaderMap;
-use podwire_api::syntax;
 
 use crate::authz::{self, Attributes};
 use crate::context::Context;
-use crate::identity::{ANONYMOUS, Identity, UNAUTHENTICATED};
+use crate::identity::{ANONYMOUS, Identity, UNAUTHENTICATED, account_of};
 use crate::query::unescape;
 use crate::request::ResourceInfo;
 use crate::status::{ApiError, Result};
@@ -111,13 +110,6 @@ fn extra_of(headers: &HeaderMap) -> BTreeMap<String, Vec<String>> {
         }
     }
     out
-}
-
-/// Namespace and name in the user name of a service account.
-fn account_of(user: &str) -> Option<(&str, &str)> {
-    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
-    let good = syntax::dns_label(namespace).is_empty() && syntax::dns_subdomain(name).is_empty();
-    good.then_some((namespace, name))
 }
 
 fn named(group: &str, resource: &str, name: &str) -> ResourceInfo {

@@ -26,6 +26,7 @@ mod identity;
 mod impersonate;
 mod kinds;
 mod limits;
+pub mod migrate;
 mod negotiate;
 pub mod pki;
 mod query;
@@ -36,13 +37,15 @@ mod service;
 mod status;
 mod token;
 mod traced;
+mod upstream;
 
 pub use body::{Body, BoxError};
 pub use codec::CodecError;
-pub use config::{Config, Error};
+pub use config::{Config, Error, Given};
 pub use identity::Identity;
 pub use limits::Limits;
 pub use server::ApiServer;
 pub use service::ApiService;
+pub use upstream::Transcoded;
 
 pub(crate) use podwire_trace::chain as error_chain;

@@ -207,6 +207,15 @@ impl Pki {
     }
 }
 
+/// The text of a file that somebody else has made.
+pub(crate) fn given(path: &Path) -> Result<String, PkiError> {
+    std::fs::read_to_string(path).map_err(|source| PkiError::File {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    })
+}
+
 impl KeyCert {
     /// Both parts in the form the TLS library takes.
     pub(crate) fn to_der(

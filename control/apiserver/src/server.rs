@@ -1,6 +1,7 @@
 //! The socket: TLS, connections, and an orderly end.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,13 +20,13 @@ use tokio_util::task::TaskTracker;
 
 use crate::admission::resource_quota::Ledger;
 use crate::cache::NewKinds;
-use crate::config::Error;
+use crate::config::{Error, Given};
 use crate::context::Context;
 use crate::definitions::{Definer, Wishes};
 use crate::handler::bootstrap;
 use crate::identity::Identity;
 use crate::limits::Wire;
-use crate::pki::{Pki, PkiError};
+use crate::pki::{KeyCert, Pki, PkiError, given};
 use crate::service::ApiService;
 
 /// How often the serving certificate is looked at.
@@ -39,6 +40,8 @@ const DRAIN: Duration = Duration::from_secs(5);
 pub(crate) struct Tls {
     pki: Arc<Pki>,
     sans: Vec<String>,
+    /// The certificate and key of somebody else, to be served instead.
+    serving: Option<(PathBuf, PathBuf)>,
     current: Arc<Current>,
     acceptor: TlsAcceptor,
 }
@@ -54,12 +57,16 @@ impl ResolvesServerCert for Current {
 
 impl Tls {
     /// Reads or makes the serving certificate for these names.
-    pub(crate) fn new(pki: Arc<Pki>, sans: Vec<String>) -> Result<Self, PkiError> {
+    pub(crate) fn new(pki: Arc<Pki>, sans: Vec<String>, given: &Given) -> Result<Self, PkiError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let current = Arc::new(Current(ArcSwap::from_pointee(load(&pki, &sans)?)));
+        let serving = given.serving.clone();
+        let current = Arc::new(Current(ArcSwap::from_pointee(load(&pki, &sans, serving.as_ref())?)));
         let failed = |source| PkiError::Tls { subject: "the API server".into(), source };
-        let roots = Arc::new(roots(&pki)?);
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
+        let mut roots = roots(&pki)?;
+        if let Some(path) = &given.client_ca {
+            trust(&mut roots, path)?;
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
             .allow_unauthenticated()
             .build()
             .map_err(|error| failed(rustls::Error::General(error.to_string())))?;
@@ -69,12 +76,12 @@ impl Tls {
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(current.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Self { pki, sans, current, acceptor: TlsAcceptor::from(Arc::new(config)) })
+        Ok(Self { pki, sans, serving, current, acceptor: TlsAcceptor::from(Arc::new(config)) })
     }
 
     /// Replaces the certificate when it nears its end.
     fn renew(&self) -> Result<(), PkiError> {
-        self.current.0.store(Arc::new(load(&self.pki, &self.sans)?));
+        self.current.0.store(Arc::new(load(&self.pki, &self.sans, self.serving.as_ref())?));
         Ok(())
     }
 }
@@ -90,9 +97,25 @@ pub(crate) fn roots(pki: &Pki) -> Result<rustls::RootCertStore, PkiError> {
     Ok(roots)
 }
 
-fn load(pki: &Pki, sans: &[String]) -> Result<CertifiedKey, PkiError> {
+/// Believes clients whose certificates are signed by those of a file.
+fn trust(roots: &mut rustls::RootCertStore, path: &Path) -> Result<(), PkiError> {
+    use rustls::pki_types::pem::PemObject;
+    let subject = || format!("{}", path.display());
+    let text = given(path)?;
+    for certificate in rustls::pki_types::CertificateDer::pem_slice_iter(text.as_bytes()) {
+        let certificate = certificate.map_err(|source| PkiError::Pem { subject: subject(), source })?;
+        roots.add(certificate).map_err(|source| PkiError::Tls { subject: subject(), source })?;
+    }
+    Ok(())
+}
+
+fn load(pki: &Pki, sans: &[String], serving: Option<&(PathBuf, PathBuf)>) -> Result<CertifiedKey, PkiError> {
     let subject = "the API server";
-    let (chain, key) = pki.kept_server("apiserver", sans)?.to_der(subject)?;
+    let identity = match serving {
+        Some((cert, key)) => KeyCert { cert_pem: given(cert)?, key_pem: given(key)? },
+        None => pki.kept_server("apiserver", sans)?,
+    };
+    let (chain, key) = identity.to_der(subject)?;
     let key = rustls::crypto::ring::sign::any_supported_type(&key)
         .map_err(|source| PkiError::Tls { subject: subject.into(), source })?;
     Ok(CertifiedKey::new(chain, key))

@@ -307,6 +307,12 @@ impl From<StoreError> for ApiError {
             }
             StoreError::TooLarge { limit, .. } => Self::too_large(limit),
             StoreError::Closed => Self::unavailable("the server is shutting down"),
+            // Nothing was done: asking again does no harm.
+            StoreError::Unavailable { .. } => Self::unavailable(error.to_string()),
+            // Of an outcome that is not known something may have been done: who asks again has to look first.
+            StoreError::TimedOut { .. } | StoreError::OutcomeUnknown { .. } => {
+                Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", error.to_string())
+            }
             other => {
                 let message = crate::error_chain(&other);
                 tracing::error!(error = %message, "the store refused a request");

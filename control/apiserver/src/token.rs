@@ -13,7 +13,7 @@ use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::identity::Identity;
+use crate::identity::{Identity, NODE_NAME};
 
 /// Tokens of a deleted object are believed for this many seconds after it was due to go.
 const DELETED_LEEWAY: i64 = 60;
@@ -194,7 +194,7 @@ async fn bound_identity(context: &Context, claims: &Value) -> Result<Identity, T
     let extra = [
         ("authentication.kubernetes.io/pod-name", &facts["pod"]["name"]),
         ("authentication.kubernetes.io/pod-uid", &facts["pod"]["uid"]),
-        ("authentication.kubernetes.io/node-name", &facts["node"]["name"]),
+        (NODE_NAME, &facts["node"]["name"]),
         ("authentication.kubernetes.io/node-uid", &facts["node"]["uid"]),
     ];
     for (key, value) in extra {

@@ -182,6 +182,7 @@ async fn answers_agree_with_upstream() {
         include_str!("differential/corpus.jsonl"),
         include_str!("differential/admission.jsonl"),
         include_str!("differential/policy.jsonl"),
+        include_str!("differential/devices.jsonl"),
     ];
     let compared = compare(&mut left, &mut right, &corpora).await;
     let races = [races::run(&left.client).await, races::run(&right.client).await];

@@ -6,7 +6,7 @@ use podwire_client::Client;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::{garbage, namespaces, nodes, policies, quotas, roles};
+use crate::{claims, garbage, namespaces, nodes, policies, quotas, roles};
 
 /// What the controllers need.
 #[derive(Clone)]
@@ -71,6 +71,7 @@ impl Controllers {
     pub async fn run(self, shutdown: CancellationToken) {
         let mut tasks = JoinSet::new();
         tasks.spawn(namespaces::run(self.config.clone(), shutdown.clone()));
+        tasks.spawn(claims::run(self.config.clone(), shutdown.clone()));
         tasks.spawn(garbage::run(self.config.clone(), shutdown.clone()));
         tasks.spawn(policies::run(self.config.clone(), shutdown.clone()));
         tasks.spawn(quotas::run(self.config.clone(), shutdown.clone()));

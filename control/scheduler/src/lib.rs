@@ -1,22 +1,32 @@
 //! Decides which node runs a pod: queue, filters, scores, bind.
 //!
-//! Everything that decides is pure and lives in `cache`, `claims`, `queue`, `filter`, `score`, `cycle`, `preempt`, over values
-//! read once from the objects (`pod`, `node`). `run` owns that state in one task, fed by watches; `report`
-//! writes bindings, conditions and events. Event driven: nothing is polled.
+//! `framework` names the points at which plugins take part; each file of `plugins` is one. `cluster` is what decisions
+//! depend on, with counts kept up to date so that no decision looks at all pods; `cycle` is one decision, `queue` who is
+//! next. All that is pure, over values read once from the objects (`pod`, `node`). `run` owns that state in one task, fed
+//! by watches; `report` writes bindings, conditions and events. Event driven: nothing is polled.
 
-mod cache;
-mod claims;
+pub mod allocator;
+mod cluster;
+mod config;
+#[doc(hidden)]
+pub mod cost;
 mod cycle;
-mod filter;
+pub mod explain;
+mod framework;
+mod gates;
+mod lease;
 mod node;
+mod pace;
+mod plugins;
 mod pod;
-mod preempt;
+mod profile;
 mod queue;
 mod report;
 mod resources;
 mod run;
-mod score;
 #[cfg(test)]
 mod testing;
+mod watches;
 
-pub use run::{Config, Error, Scheduler};
+pub use config::{Configuration, ConfigurationError, Election};
+pub use run::{Config, Scheduler};

@@ -1,19 +1,34 @@
-//! What the scheduler writes: bindings, the `PodScheduled` condition, events. Only subresources and patches.
+//! What the scheduler writes: bindings, the `PodScheduled` condition, events, claims. Only subresources and patches.
+
+pub(crate) mod claims;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Event, EventSeries, EventSource, ObjectReference, Pod};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{
+    Event, EventSeries, EventSource, ObjectReference, PersistentVolumeClaim, Pod,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use podwire_client::Client;
 use podwire_client::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use podwire_client::watcher::{self, watcher};
+use podwire_client::{Client, DynamicObject};
 use podwire_trace::{Arrow, Outcome, Participant, Side, What};
 use serde_json::{Value, json};
 
+use crate::cluster::storage::{Claim, SELECTED_NODE};
+use crate::framework::{Journey, StepError};
+use crate::plugins::volume_binding::VolumePlan;
 use crate::pod::PodInfo;
+use crate::watches::Kind;
 
 /// Who is recorded as the manager of the fields written here.
 const FIELD_MANAGER: &str = "kube-scheduler";
+
+/// Between two questions about a binding of which nothing is known.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// How many events are remembered for counting repetitions.
 const REMEMBERED: usize = 1024;
@@ -34,6 +49,37 @@ pub(crate) async fn bind(client: Client, pod: &PodInfo, node: &str) -> Result<()
     let bound = async { api.create_subresource("binding", &pod.name, &params, &binding).await.map(drop) };
     let outcome = |bound: &Result<(), podwire_client::Error>| Outcome::of(bound, |()| "201".to_owned());
     Arrow { side: Side::Client, ..arrow }.around_async(bound, outcome).await
+}
+
+/// Whether an error leaves open what became of a write: there was no answer, or none that says.
+pub(crate) fn is_open(error: &podwire_client::Error) -> bool {
+    match error {
+        podwire_client::Error::Api(status) => status.code >= 500,
+        podwire_client::Error::Request(_) => false,
+        _ => true,
+    }
+}
+
+/// Asks until there is an answer whether a pod is on a node.
+pub(crate) async fn is_bound(client: Client, pod: &PodInfo, node: &str) -> bool {
+    let api: Api<Pod> = Api::namespaced(client, &pod.namespace);
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match api.get_value(&pod.name).await {
+            Ok(found) => {
+                let is = |found: &Value| {
+                    found["metadata"]["uid"] == *pod.uid && found["spec"]["nodeName"] == *node
+                };
+                return found.as_ref().is_some_and(is);
+            }
+            Err(error) if !is_open(&error) => return false,
+            Err(error) => {
+                tracing::debug!(pod = %pod.reference(), %error, "binding not known; will ask again")
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
 }
 
 /// Patches parts of a pod's status.
@@ -67,6 +113,94 @@ pub(crate) async fn evict(
     let preconditions = Some(Preconditions { uid: Some(victim.uid.to_string()), resource_version: None });
     let params = DeleteParams { preconditions, ..DeleteParams::default() };
     api.delete(&victim.name, &params).await.map(drop)
+}
+
+/// Binds volumes to claims, or asks for volumes to be made on the node, and waits until all claims are bound.
+pub(crate) async fn bind_volumes(
+    journey: Journey,
+    plan: VolumePlan,
+    timeout: Duration,
+) -> Result<(), StepError> {
+    let Journey { client, pod, node, lounge, .. } = journey;
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+    for (claim, volume) in &plan.taken {
+        let reference = json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "namespace": claim.namespace, "name": claim.name, "uid": claim.uid,
+        });
+        let patch = json!({
+            "metadata": {
+                // Somebody else may have taken it meanwhile.
+                "resourceVersion": volume.resource_version,
+                "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"},
+            },
+            "spec": {"claimRef": reference},
+        });
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &Kind::Volume.api());
+        api.patch(&volume.name, &params, &Patch::Merge(patch)).await?;
+    }
+    for claim in plan.made.iter().filter(|claim| claim.selected_node.is_none()) {
+        let patch = json!({"metadata": {"uid": claim.uid, "annotations": {SELECTED_NODE: &*node}}});
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &claim.namespace);
+        api.patch(&claim.name, &params, &Patch::Merge(patch)).await?;
+    }
+    let all = plan.taken.iter().map(|(claim, _)| claim).chain(&plan.made);
+    let _waits = lounge.enter();
+    let waiting = async {
+        for claim in all {
+            until_bound(client.clone(), claim, &node).await?;
+        }
+        Ok(())
+    };
+    match tokio::time::timeout(timeout, waiting).await {
+        Ok(bound) => bound,
+        Err(_) => {
+            let text = format!("timed out waiting for volumes of pod {} to be bound", pod.reference());
+            Err(StepError::Plugin(text))
+        }
+    }
+}
+
+/// Waits until a claim is bound; fails if another node is chosen for it, or none any more.
+async fn until_bound(client: Client, wanted: &Claim, node: &str) -> Result<(), StepError> {
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(client, &wanted.namespace);
+    let only = watcher::Config::default().fields(&format!("metadata.name={}", wanted.name));
+    let mut events = watcher(api, only);
+    let mut selected = false;
+    while let Some(event) = events.next().await {
+        let claim = match event {
+            Ok(watcher::Event::Apply(claim) | watcher::Event::InitApply(claim)) => claim,
+            Ok(watcher::Event::Delete(_)) => {
+                return Err(StepError::Plugin(format!("persistentvolumeclaim {:?} is gone", wanted.name)));
+            }
+            Ok(watcher::Event::Init | watcher::Event::InitDone) => continue,
+            Err(error) => {
+                tracing::debug!(%error, claim = wanted.name, "watch of a claim interrupted");
+                continue;
+            }
+        };
+        let annotations = claim.metadata.annotations.unwrap_or_default();
+        let bound = claim.status.and_then(|status| status.phase).is_some_and(|phase| phase == "Bound");
+        if bound || annotations.contains_key("pv.kubernetes.io/bind-completed") {
+            return Ok(());
+        }
+        match annotations.get(SELECTED_NODE) {
+            Some(chosen) if chosen != node => {
+                let text =
+                    format!("selectedNode annotation value {chosen:?} not set to scheduled node {node:?}");
+                return Err(StepError::Plugin(text));
+            }
+            // The maker of volumes gave up on this node.
+            None if selected => {
+                return Err(StepError::Plugin(format!(
+                    "no volume can be made for {:?} on {node}",
+                    wanted.name
+                )));
+            }
+            found => selected |= found.is_some(),
+        }
+    }
+    Err(StepError::Plugin("the watch of a claim ended".to_owned()))
 }
 
 fn seconds(time: jiff::Timestamp) -> String {
@@ -171,10 +305,10 @@ impl Recorder {
             involved_object: ObjectReference {
                 api_version: Some("v1".into()),
                 kind: Some("Pod".into()),
-                name: Some(pod.name.clone()),
+                name: Some(pod.name.to_string()),
                 namespace: Some(pod.namespace.clone()),
                 uid: Some(pod.uid.to_string()),
-                resource_version: Some(pod.resource_version.clone()),
+                resource_version: Some(pod.resource_version.to_string()),
                 ..ObjectReference::default()
             },
             reason: Some(reason.to_owned()),

@@ -17,7 +17,7 @@ static ASSUMED: LazyLock<ResourceList> = LazyLock::new(|| {
 });
 
 /// An amount of each resource.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Resources {
     pub(crate) milli_cpu: i64,
     pub(crate) memory: i64,
@@ -38,6 +38,21 @@ impl Resources {
         self.scalar.retain(|_, amount| *amount != 0);
     }
 
+    /// How much of a resource it has.
+    pub(crate) fn get(&self, name: &str) -> i64 {
+        match name {
+            "cpu" => self.milli_cpu,
+            "memory" => self.memory,
+            "ephemeral-storage" => self.ephemeral_storage,
+            other => self.scalar.get(other).copied().unwrap_or_default(),
+        }
+    }
+
+    /// Whether a resource is one of those that only some nodes have.
+    pub(crate) fn is_scalar(name: &str) -> bool {
+        !matches!(name, "cpu" | "memory" | "ephemeral-storage")
+    }
+
     /// Whether this amount has less of some resource than `other`.
     pub(crate) fn is_less_than(&self, other: &Self) -> bool {
         self.milli_cpu < other.milli_cpu
@@ -54,6 +69,20 @@ impl Resources {
             let own = self.scalar.entry(name.clone()).or_default();
             *own = with(*own, *amount);
         }
+    }
+}
+
+/// An amount of a resource as people write it.
+pub(crate) fn shown(name: &str, amount: i64) -> String {
+    match name {
+        "cpu" if amount % 1000 == 0 => (amount / 1000).to_string(),
+        "cpu" => format!("{amount}m"),
+        "memory" | "ephemeral-storage" => {
+            let units = [(30, "Gi"), (20, "Mi"), (10, "Ki")];
+            let unit = units.iter().find(|(shift, _)| amount != 0 && amount % (1 << shift) == 0);
+            unit.map_or_else(|| amount.to_string(), |(shift, unit)| format!("{}{unit}", amount >> shift))
+        }
+        _ => amount.to_string(),
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::node::NodeFacts;
-use crate::pod::PodInfo;
+use crate::pod::{PodInfo, Templates};
 
 fn overlay(base: &mut Value, over: Value) {
     match (base, over) {
@@ -18,13 +18,18 @@ fn overlay(base: &mut Value, over: Value) {
 
 /// A pod with one container that asks for nothing, changed by `over`; its uid is its name.
 pub(crate) fn pod(over: Value) -> PodInfo {
+    pod_of(over, &mut Templates::default())
+}
+
+/// The same, sharing what it has in common with others.
+pub(crate) fn pod_of(over: Value, templates: &mut Templates) -> PodInfo {
     let mut object = json!({
         "metadata": {"name": "p", "namespace": "default"},
         "spec": {"containers": [{"name": "c", "image": "i"}]},
     });
     overlay(&mut object, over);
     object["metadata"]["uid"] = object["metadata"]["name"].clone();
-    PodInfo::new(&serde_json::from_value(object).unwrap()).unwrap()
+    PodInfo::new(&serde_json::from_value(object).unwrap(), templates).unwrap()
 }
 
 /// A pod that asks for some CPU.

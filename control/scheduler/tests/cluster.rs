@@ -279,14 +279,14 @@ async fn a_pod_whose_claims_are_not_there_waits_and_says_for_what() {
     let claims: Api<k8s_openapi::api::core::v1::PersistentVolumeClaim> =
         Api::default_namespaced(cluster.client.clone());
     claims.create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
-    let honest = "persistentvolumeclaim \"data\": persistent volumes are not supported yet.";
+    let honest = "pod has unbound immediate PersistentVolumeClaims.";
     let waiting = cluster.until("volume", |pod| refused(pod).is_some_and(|text| text.contains(honest))).await;
     assert_eq!(node_of(&waiting), None);
     cluster
         .create(pod("device", json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "g1"}]})))
         .await;
     let waiting = cluster.until("device", |pod| refused(pod).is_some()).await;
-    assert!(refused(&waiting).unwrap().contains("pod resource claim \"gpu\": dynamic resources are not"));
+    assert_eq!(refused(&waiting), Some("could not find ResourceClaim \"default/g1\""));
     assert_eq!(node_of(&waiting), None);
     cluster.stop().await;
 }
@@ -314,5 +314,45 @@ async fn a_placed_pod_that_changes_its_labels_or_shrinks_wakes_those_that_wait()
     );
     cluster.pods().patch_subresource("resize", "first", &PatchParams::default(), &shrink).await.unwrap();
     cluster.until("second", |pod| node_of(pod).is_some()).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn devices_of_plugins_are_waited_for_shared_out_and_fought_over() {
+    const GPU: &str = "example.com/gpu";
+    let wants = |name: &str, count: &str| {
+        let resources = json!({"limits": {GPU: count}});
+        pod(name, json!({"containers": [{"name": "c", "image": "i", "resources": resources}]}))
+    };
+    let cluster = Cluster::start().await;
+    cluster.node("n1", "4").await;
+    cluster.node("n2", "4").await;
+    cluster.create(wants("one", "2")).await;
+    let waiting = cluster.until("one", |pod| condition(pod, "PodScheduled").is_some()).await;
+    let message = "0/2 nodes are available: 2 Insufficient example.com/gpu. no new claims to deallocate, preemption: \
+                   0/2 nodes are available: 2 Preemption is not helpful for scheduling.";
+    assert_eq!(condition(&waiting, "PodScheduled").unwrap().message.as_deref(), Some(message));
+    // A plugin comes to one of the nodes.
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let status = json!({"status": {"capacity": {GPU: "3"}, "allocatable": {GPU: "2"}}});
+    nodes.patch_status("n2", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    let bound = cluster.until("one", |pod| node_of(pod).is_some()).await;
+    assert_eq!(node_of(&bound), Some("n2"));
+    cluster.create(wants("two", "1")).await;
+    let waiting = cluster.until("two", |pod| condition(pod, "PodScheduled").is_some()).await;
+    let message = "0/2 nodes are available: 2 Insufficient example.com/gpu. no new claims to deallocate, preemption: \
+                   0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not \
+                   helpful for scheduling.";
+    assert_eq!(condition(&waiting, "PodScheduled").unwrap().message.as_deref(), Some(message));
+    let mut important = wants("important", "1");
+    important["spec"]["priorityClassName"] = json!("system-node-critical");
+    cluster.create(important).await;
+    cluster.until("one", |pod| pod.metadata.deletion_timestamp.is_some()).await;
+    cluster.pods().delete("one", &DeleteParams::default().grace_period(0)).await.unwrap();
+    let bound = cluster.until("important", |pod| node_of(pod).is_some()).await;
+    assert_eq!(node_of(&bound), Some("n2"));
+    // What is left is the other's.
+    let bound = cluster.until("two", |pod| node_of(pod).is_some()).await;
+    assert_eq!(node_of(&bound), Some("n2"));
     cluster.stop().await;
 }

@@ -1,33 +1,23 @@
-//! The embedded engine: everything in memory, a checksummed log with group commit on disk.
-//!
-//! One named thread owns all writes (see `writer`); reads look at the shared index. A watcher is only a
-//! cursor into the shared history: it never holds the writer up, and when it falls behind the
-//! retained history it is told so. It does not replicate: one process has one directory.
-
-mod files;
-pub mod hostile;
-mod index;
-mod log;
-mod plan;
-mod record;
-mod recover;
-mod snapshot;
-mod writer;
+//! The engine as the API server has it: everything it needs in memory, a short history, no socket in between.
 
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::watch;
 
-use self::files::DirLock;
-use self::index::{Index, Retention};
-use self::record::MAX_CHANGE;
-use self::writer::{Bounds, Message, Request, Writer};
-use crate::{Guard, KeyValue, Listing, Op, Outcome, Revision, Store, StoreError, WatchStream};
+use crate::engine::disk::Found;
+use crate::engine::index::{Event as Change, Retention, Then, Told};
+use crate::engine::key::Kv;
+use crate::engine::record::MAX_CHANGE;
+use crate::engine::refused::Refused;
+use crate::engine::writer::{Answer, Work};
+use crate::engine::{self, Engine, EngineConfig, Progress};
+use crate::{
+    Event, EventKind, Guard, KeyValue, Listing, News, Op, Outcome, Revision, Store, StoreError, WatchStream,
+};
 
 /// Events handed out at once to a watcher that catches up.
 const WATCH_BATCH: usize = 512;
@@ -52,6 +42,8 @@ pub struct EmbeddedConfig {
     pub quota_bytes: u64,
     /// The log is replaced by a snapshot when it reaches this size (or twice the live data, if more).
     pub snapshot_log_bytes: u64,
+    /// The revision that a store begins with that is made now; one that is there goes on with its own.
+    pub first: Revision,
 }
 
 impl EmbeddedConfig {
@@ -64,14 +56,14 @@ impl EmbeddedConfig {
             history_age: Duration::from_secs(600),
             settles_after: Duration::from_secs(5),
             settled_bytes: 1 << 20,
-            quota_bytes: default_quota(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default()),
+            quota_bytes: engine::default_quota(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default()),
             snapshot_log_bytes: 16 << 20,
+            first: 0,
         }
     }
 
     /// Takes the directory, restores what it holds and starts the writer.
     pub fn open(self) -> Result<Embedded, StoreError> {
-        let lock = DirLock::take(&self.dir)?;
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let retention = Retention {
             events: self.history_events,
@@ -79,100 +71,35 @@ impl EmbeddedConfig {
             age_ms: millis(self.history_age),
             settles_ms: millis(self.settles_after),
             settled_bytes: self.settled_bytes,
+            then: Then::Forgotten,
         };
-        let mut index = Index::new(retention);
-        let log = recover::recover(&self.dir, &mut index, writer::now_ms())?;
-        let (published, _) = watch::channel(Progress { revision: index.revision(), closed: false });
-        let shared = Arc::new(Shared { index: RwLock::new(index), published, broken: OnceLock::new() });
-        let (sender, inbox) = mpsc::channel(4096);
-        let bounds = Bounds { snapshot_log_bytes: self.snapshot_log_bytes, quota_bytes: self.quota_bytes };
-        let writer = Writer::new(shared.clone(), self.dir.clone(), lock, log, inbox, bounds);
-        let thread = std::thread::Builder::new()
-            .name("store-writer".into())
-            .spawn(move || writer.run())
-            .map_err(|source| StoreError::io("start the writer of", self.dir, source))?;
-        Ok(Embedded { inner: Arc::new(Inner { shared, sender: Some(sender), thread: Some(thread) }) })
+        let config = EngineConfig {
+            dir: self.dir,
+            retention,
+            quota_bytes: self.quota_bytes,
+            snapshot_log_bytes: self.snapshot_log_bytes,
+            first: self.first,
+            no_sync: false,
+        };
+        Ok(Embedded { engine: config.open()? })
     }
-}
-
-/// What etcd keeps at most, or a quarter of the memory in the text of `/proc/meminfo`: everything is in memory.
-fn default_quota(meminfo: &str) -> u64 {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kilobytes.map_or(2 << 30, |kilobytes| (kilobytes * 1024 / 4).clamp(64 << 20, 2 << 30))
 }
 
 /// A handle to an open embedded store; the last one to go closes it.
 #[derive(Clone)]
 pub struct Embedded {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    shared: Arc<Shared>,
-    sender: Option<mpsc::Sender<Message>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.sender.take();
-        if let Some(thread) = self.thread.take() {
-            // Ignored: a panic of the writer was reported by the panic hook; nothing is left to undo.
-            thread.join().ok();
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Progress {
-    revision: Revision,
-    closed: bool,
-}
-
-/// What the writer and the readers share.
-struct Shared {
-    index: RwLock<Index>,
-    published: watch::Sender<Progress>,
-    /// Why writes cannot be made any more.
-    broken: OnceLock<StoreError>,
-}
-
-impl Shared {
-    fn read(&self) -> RwLockReadGuard<'_, Index> {
-        self.index.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Index> {
-        self.index.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn announce(&self, revision: Revision) {
-        self.published.send_modify(|progress| progress.revision = revision);
-    }
-
-    fn close(&self) {
-        self.published.send_modify(|progress| progress.closed = true);
-    }
-
-    fn open(&self) -> Result<(), StoreError> {
-        if self.published.borrow().closed { Err(StoreError::Closed) } else { Ok(()) }
-    }
+    engine: Engine,
 }
 
 impl Embedded {
     /// Finishes what was begun, gives the directory back and refuses everything from then on.
     pub async fn close(&self) {
-        let (reply, done) = oneshot::channel();
-        if self.send(Message::Close(reply)).await.is_ok() {
-            // Ignored: an error means that the writer is already gone, which is what was wanted.
-            done.await.ok();
-        }
+        self.engine.close().await;
     }
 
-    async fn send(&self, message: Message) -> Result<(), StoreError> {
-        let sender = self.inner.sender.as_ref().ok_or(StoreError::Closed)?;
-        sender.send(message).await.map_err(|_| StoreError::Closed)
+    /// What the engine shares with its readers.
+    pub(crate) fn shared(&self) -> &engine::Shared {
+        self.engine.shared()
     }
 
     async fn commit(&self, key: &str, guard: Guard, op: Op) -> Result<Outcome, StoreError> {
@@ -180,14 +107,49 @@ impl Embedded {
         if size > MAX_CHANGE {
             return Err(StoreError::TooLarge { size, limit: MAX_CHANGE });
         }
-        let (reply, answer) = oneshot::channel();
-        self.send(Message::Txn(Request { key: key.into(), guard, op, reply: Some(reply) })).await?;
-        answer.await.map_err(|_| StoreError::Closed)?
+        match self.submit(Work::Guarded(key.into(), guard, op)).await? {
+            Answer::Guarded(outcome) => Ok(outcome),
+            other => unreachable!("a guarded transaction is answered by its outcome, not {other:?}"),
+        }
+    }
+
+    async fn submit(&self, work: Work) -> Result<Answer, StoreError> {
+        self.engine.submit(work).await.map_err(|refused| match refused {
+            Refused::Store(error) => error,
+            other => unreachable!("nothing that the trait can ask is refused with {other:?}"),
+        })
+    }
+
+    fn page(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: Option<usize>,
+        at: Option<Revision>,
+    ) -> Result<Listing, StoreError> {
+        self.engine.open()?;
+        let (found, remaining, revision) = {
+            let index = self.engine.read();
+            let revision = at.unwrap_or(index.revision());
+            if revision > index.revision() {
+                return Err(StoreError::FutureRevision { requested: revision, current: index.revision() });
+            }
+            if revision < index.floor() {
+                return Err(StoreError::Compacted { oldest: index.floor() });
+            }
+            let (found, remaining) = index.page(prefix, after, limit.unwrap_or(usize::MAX), revision);
+            (found, remaining, revision)
+        };
+        let mut items = Vec::with_capacity(found.len());
+        for one in found {
+            items.push(KeyValue::from(&*one.read()?));
+        }
+        Ok(Listing { items, revision, more: remaining > 0, remaining })
     }
 
     fn stream(&self, prefix: &str, after: Revision) -> Result<WatchStream, StoreError> {
-        self.inner.shared.open()?;
-        let index = self.inner.shared.read();
+        self.engine.open()?;
+        let index = self.engine.read();
         if after > index.revision() {
             return Err(StoreError::FutureRevision { requested: after, current: index.revision() });
         }
@@ -196,8 +158,8 @@ impl Embedded {
         }
         drop(index);
         let cursor = Cursor {
-            shared: self.inner.shared.clone(),
-            progress: self.inner.shared.published.subscribe(),
+            shared: self.engine.shared().clone(),
+            progress: self.engine.subscribe(),
             prefix: prefix.into(),
             revision: after,
             ended: false,
@@ -208,7 +170,7 @@ impl Embedded {
 
 /// One watcher's place in the history.
 struct Cursor {
-    shared: Arc<Shared>,
+    shared: Arc<engine::Shared>,
     progress: watch::Receiver<Progress>,
     prefix: String,
     revision: Revision,
@@ -223,14 +185,13 @@ impl Cursor {
         loop {
             // Marked as seen before looking, so that a write in between wakes this watcher again.
             let closed = self.progress.borrow_and_update().closed;
-            let found = self.shared.read().events_after(&self.prefix, self.revision, WATCH_BATCH);
-            match found {
-                Ok((events, reached)) => {
-                    self.revision = reached;
-                    if !events.is_empty() {
-                        return Some((Ok(events), self));
-                    }
+            let before = self.revision;
+            match self.look() {
+                Ok(events) if events.is_empty() && self.revision > before => {
+                    return Some((Ok(News::Progress(self.revision)), self));
                 }
+                Ok(events) if events.is_empty() => {}
+                Ok(events) => return Some((Ok(News::Events(events)), self)),
                 Err(error) => {
                     self.ended = true;
                     return Some((Err(error), self));
@@ -242,13 +203,66 @@ impl Cursor {
             }
         }
     }
+
+    /// What has happened since the last look.
+    fn look(&mut self) -> Result<Vec<Arc<Event>>, StoreError> {
+        let shared = self.shared.clone();
+        loop {
+            let (told, reached, newest) = {
+                let index = shared.read();
+                if self.revision < index.floor() {
+                    return Err(StoreError::Compacted { oldest: index.floor() });
+                }
+                let prefix = self.prefix.as_bytes();
+                let (told, reached) =
+                    index.events_after(|key| key.starts_with(prefix), self.revision, WATCH_BATCH)?;
+                (told, reached, index.revision())
+            };
+            self.revision = reached;
+            if !told.is_empty() || reached >= newest {
+                let read = |told: Told| Ok(Arc::new(event(&*told.read()?)));
+                return told.into_iter().map(read).collect();
+            }
+        }
+    }
+}
+
+impl From<&Kv> for KeyValue {
+    fn from(kv: &Kv) -> Self {
+        KeyValue {
+            key: kv.key.text(),
+            value: kv.value.clone(),
+            create_revision: kv.create,
+            mod_revision: kv.main,
+        }
+    }
+}
+
+/// A change as the trait tells it: of a deletion the last value, with the deletion's revision.
+fn event(change: &Change) -> Event {
+    let previous = change.previous.as_deref().map(KeyValue::from);
+    match (&change.kv, &previous) {
+        (Some(kv), _) => Event { kind: EventKind::Put, kv: KeyValue::from(&**kv), previous },
+        (None, Some(last)) => {
+            let kv = KeyValue { mod_revision: change.main, ..last.clone() };
+            Event { kind: EventKind::Delete, kv, previous }
+        }
+        (None, None) => {
+            let kv = KeyValue { key: change.key.text(), ..KeyValue::from(&Kv::nothing(change.main)) };
+            Event { kind: EventKind::Delete, kv, previous }
+        }
+    }
 }
 
 impl Store for Embedded {
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<KeyValue>, StoreError>> {
         async move {
-            self.inner.shared.open()?;
-            Ok(self.inner.shared.read().get(key).map(|entry| entry.kv.clone()))
+            self.engine.open()?;
+            let found = {
+                let index = self.engine.read();
+                index.get(key.as_bytes(), index.revision())
+            };
+            Ok(found.map(Found::read).transpose()?.map(|kv| KeyValue::from(&*kv)))
         }
         .boxed()
     }
@@ -260,11 +274,7 @@ impl Store for Embedded {
         limit: Option<usize>,
         at: Option<Revision>,
     ) -> BoxFuture<'a, Result<Listing, StoreError>> {
-        async move {
-            self.inner.shared.open()?;
-            self.inner.shared.read().list(prefix, after, limit, at)
-        }
-        .boxed()
+        async move { self.page(prefix, after, limit, at) }.boxed()
     }
 
     fn txn<'a>(&'a self, key: &'a str, guard: Guard, op: Op) -> BoxFuture<'a, Result<Outcome, StoreError>> {
@@ -280,39 +290,18 @@ impl Store for Embedded {
     }
 
     fn health(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        async move {
-            self.inner.shared.open()?;
-            self.inner.shared.broken.get().map_or(Ok(()), |error| Err(error.clone()))
-        }
-        .boxed()
+        async move { self.engine.health() }.boxed()
     }
 
     fn revision(&self) -> BoxFuture<'_, Result<Revision, StoreError>> {
         async move {
-            self.inner.shared.open()?;
-            Ok(self.inner.shared.read().revision())
+            self.engine.open()?;
+            Ok(self.engine.read().revision())
         }
         .boxed()
     }
 
     fn compact<'a>(&'a self, before: Revision) -> BoxFuture<'a, Result<(), StoreError>> {
-        async move {
-            let (reply, done) = oneshot::channel();
-            self.send(Message::Compact(before, reply)).await?;
-            done.await.map_err(|_| StoreError::Closed)
-        }
-        .boxed()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_quota_is_etcds_or_what_the_machine_can_hold() {
-        assert_eq!(default_quota("MemTotal:       64000000 kB\n"), 2 << 30);
-        assert_eq!(default_quota("MemTotal:       2097152 kB\nMemFree: 1 kB\n"), 512 << 20);
-        assert_eq!(default_quota("nothing"), 2 << 30);
+        async move { self.submit(Work::CompactTo(before)).await.map(|_| ()) }.boxed()
     }
 }

@@ -59,6 +59,38 @@ pub enum StoreError {
         /// The most that is accepted.
         limit: usize,
     },
+    /// The cluster cannot be asked; nothing was done.
+    #[error("etcd is not available: {reason}")]
+    Unavailable {
+        /// What went wrong.
+        reason: String,
+    },
+    /// The cluster did not answer in time; nothing was asked of it that changes anything.
+    #[error("etcd did not answer in time: {reason}")]
+    TimedOut {
+        /// What went wrong.
+        reason: String,
+    },
+    /// Whether the write was done is not known; reading tells.
+    #[error("whether the write was done is not known: {reason}")]
+    OutcomeUnknown {
+        /// What went wrong.
+        reason: String,
+    },
+    /// The cluster would not do it, and did not.
+    #[error("etcd refused: {reason}")]
+    Refused {
+        /// In its words.
+        reason: String,
+    },
+    /// A value cannot be written or read in the encoding of the store.
+    #[error("the value of {key} cannot be turned into another encoding: {reason}")]
+    Encoding {
+        /// The key.
+        key: String,
+        /// Why not.
+        reason: String,
+    },
     /// Another process has the directory.
     #[error("store directory {dir:?} is in use by process {}", .pid.map_or_else(|| "unknown".to_owned(), |pid| pid.to_string()))]
     Taken {
@@ -66,6 +98,12 @@ pub enum StoreError {
         dir: PathBuf,
         /// Who holds it, if its lock file says.
         pid: Option<u32>,
+    },
+    /// There is a store already where one is to be made.
+    #[error("{path:?} is there already; a store is made in an empty folder")]
+    Occupied {
+        /// A file of the store.
+        path: PathBuf,
     },
     /// A file was written by a version this one cannot read.
     #[error("{path:?} has format version {found}, this program reads {supported}")]

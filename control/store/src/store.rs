@@ -110,8 +110,17 @@ impl Event {
     }
 }
 
-/// Batches of events in revision order; the first error is the last item.
-pub type WatchStream = BoxStream<'static, Result<Vec<Arc<Event>>, StoreError>>;
+/// What a watch tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum News {
+    /// Events in the order of their revisions, of whole revisions only; there is one at least.
+    Events(Vec<Arc<Event>>),
+    /// All events up to this revision were told, although other keys than the watched ones have changed since the last.
+    Progress(Revision),
+}
+
+/// What happens, in revision order; the first error is the last item.
+pub type WatchStream = BoxStream<'static, Result<News, StoreError>>;
 
 /// A revisioned key-value store.
 ///
@@ -140,7 +149,7 @@ pub trait Store: Send + Sync + 'static {
         after: Revision,
     ) -> BoxFuture<'a, Result<WatchStream, StoreError>>;
 
-    /// The newest committed revision.
+    /// The newest committed revision. Watches hear of it soon, if they do not already know of all that happened until then.
     fn revision(&self) -> BoxFuture<'_, Result<Revision, StoreError>>;
 
     /// Whether writes can be made: false after one whose durability is unknown, until the store is opened again.

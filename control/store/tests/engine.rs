@@ -11,8 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt;
 use podwire_store::{
-    Embedded, EmbeddedConfig, EventKind, Guard, KeyValue, Op, Outcome, Revision, Store, StoreError,
-    WatchStream,
+    Embedded, EmbeddedConfig, Event, EventKind, Guard, KeyValue, News, Op, Outcome, Revision, Store,
+    StoreError, WatchStream,
 };
 
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -38,11 +38,19 @@ async fn contents(store: &Embedded) -> BTreeMap<String, (String, Revision)> {
     listing.items.iter().map(|kv| (kv.key.to_string(), (text(kv), kv.mod_revision))).collect()
 }
 
+async fn next_events(watch: &mut WatchStream) -> Vec<Arc<Event>> {
+    loop {
+        let news = tokio::time::timeout(DEADLINE, watch.next()).await.expect("events in time");
+        if let News::Events(events) = news.expect("open").expect("not compacted") {
+            return events;
+        }
+    }
+}
+
 async fn next_revisions(watch: &mut WatchStream, count: usize) -> Vec<Revision> {
     let mut seen = Vec::new();
     while seen.len() < count {
-        let batch = tokio::time::timeout(DEADLINE, watch.next()).await.expect("events in time");
-        seen.extend(batch.expect("open").expect("not compacted").iter().map(|event| event.revision()));
+        seen.extend(next_events(watch).await.iter().map(|event| event.revision()));
     }
     seen
 }
@@ -154,7 +162,7 @@ async fn a_deletion_event_carries_the_last_value_and_its_own_revision() {
     let made = committed(&store, "/k", Guard::Any, put("last words")).await;
     let gone = committed(&store, "/k", Guard::Any, Op::Delete).await;
     let mut watch = store.watch("/", made).await.unwrap();
-    let events = watch.next().await.unwrap().unwrap();
+    let events = next_events(&mut watch).await;
     assert_eq!((events[0].kind, events[0].kv.mod_revision), (EventKind::Delete, gone));
     assert_eq!((&events[0].kv.value[..], events[0].kv.create_revision), (&b"last words"[..], made));
     assert_eq!(events[0].previous.as_ref().unwrap().mod_revision, made);
@@ -339,7 +347,7 @@ async fn keys_with_a_time_to_live_expire_even_across_a_restart() {
     committed(&store, "/events/renewed", Guard::Any, short(50)).await;
     committed(&store, "/events/renewed", Guard::Any, put("for good")).await;
     let mut watch = store.watch("/events/a", made).await.unwrap();
-    let gone = tokio::time::timeout(DEADLINE, watch.next()).await.unwrap().unwrap().unwrap();
+    let gone = next_events(&mut watch).await;
     assert_eq!((gone[0].kind, &*gone[0].kv.key), (EventKind::Delete, "/events/a"));
     committed(&store, "/events/b", Guard::Any, short(300)).await;
     let last = store.revision().await.unwrap();
@@ -347,7 +355,7 @@ async fn keys_with_a_time_to_live_expire_even_across_a_restart() {
     let store = open(dir.path());
     assert!(store.get("/events/b").await.unwrap().is_some(), "its time had not come");
     let mut watch = store.watch("/events/b", last).await.unwrap();
-    let gone = tokio::time::timeout(DEADLINE, watch.next()).await.unwrap().unwrap().unwrap();
+    let gone = next_events(&mut watch).await;
     assert_eq!(gone[0].kind, EventKind::Delete);
     assert_eq!(store.get("/events/renewed").await.unwrap().unwrap().value, "for good");
 }

@@ -139,10 +139,13 @@ async fn a_kubelet_that_starts_anew_finds_the_plugin_again() {
     let two = format!("{PORTS}- {{resource: podwire.dev/none, select: [{{kind: node, path: /dev/none}}]}}\n");
     let plugin = start(trees.root(), &kubelet, &two);
     for _ in 0..3 {
-        let mut names =
-            [kubelet.registered().await, kubelet.registered().await].map(|asked| asked.resource_name);
-        names.sort();
-        assert_eq!(names, ["podwire.dev/none", "podwire.dev/port"]);
+        // At least once each: a socket that is seen before its event is told of is registered with twice.
+        let mut wanted = std::collections::BTreeSet::from(["podwire.dev/none", "podwire.dev/port"]);
+        while !wanted.is_empty() {
+            let name = kubelet.registered().await.resource_name;
+            assert!(name == "podwire.dev/none" || name == "podwire.dev/port", "{name}");
+            wanted.remove(name.as_str());
+        }
         let mut client = kubelet.client("podwire-podwire.dev_port.sock");
         let mut list = client.list_and_watch(v1beta1::Empty {}).await.unwrap().into_inner();
         assert_eq!(within(list.message()).await.unwrap().unwrap().devices.len(), 2);

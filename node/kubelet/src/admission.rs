@@ -70,44 +70,14 @@ fn pressure(pod: &Pod, view: &View) -> Result<(), Refused> {
     Err(refused("Evicted", format!("The node had condition: [{}]. ", conditions.join(" "))))
 }
 
-/// Sysctls that a pod may set without the node's leave.
-const SAFE_SYSCTLS: &[&str] = &[
-    "kernel.shm_rmid_forced",
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.ip_local_reserved_ports",
-    "net.ipv4.ip_unprivileged_port_start",
-    "net.ipv4.ping_group_range",
-    "net.ipv4.tcp_syncookies",
-    "net.ipv4.tcp_keepalive_time",
-    "net.ipv4.tcp_fin_timeout",
-    "net.ipv4.tcp_keepalive_intvl",
-    "net.ipv4.tcp_keepalive_probes",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_wmem",
-];
-
-/// The name with dots between its parts. A name whose first separator is a slash has slashes between its parts and dots
-/// within them: <https://man7.org/linux/man-pages/man5/sysctl.d.5.html>.
-fn dotted(name: &str) -> String {
-    if name.find(['.', '/']).is_none_or(|at| name.as_bytes()[at] == b'.') {
-        return name.to_owned();
-    }
-    let swap = |c| match c {
-        '.' => '/',
-        '/' => '.',
-        other => other,
-    };
-    name.chars().map(swap).collect()
-}
-
 fn sysctls(pod: &Pod) -> Result<(), Refused> {
     let spec = spec::spec(pod);
     let own = spec.security_context.as_ref().and_then(|s| s.sysctls.as_deref()).unwrap_or_default();
     for sysctl in own {
-        let name = dotted(&sysctl.name);
+        let name = podwire_linux::sysctl::dotted(&sysctl.name);
         let forbidden =
             |why: &str| Err(refused("SysctlForbidden", format!("forbidden sysctl: \"{name}\" {why}")));
-        if !SAFE_SYSCTLS.contains(&name.as_str()) {
+        if !podwire_api::sysctl::SAFE.contains(&name.as_str()) {
             return forbidden("not allowlisted");
         }
         // In a namespace of the host's the setting would be the host's.

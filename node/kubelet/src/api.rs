@@ -135,13 +135,19 @@ impl Api {
         path: &str,
         content: &str,
         body: Vec<u8>,
-    ) -> Result<(), ApiError> {
+    ) -> Result<Vec<u8>, ApiError> {
         let verb = method.clone();
         let what = What::Http { method: verb.as_str(), path };
         let arrow = Arrow::new(pod.traced(), Participant::Kubelet, Participant::ApiServer, what);
-        let call = async { self.call(method, path, content, body).await.map(drop) };
-        let outcome = |answer: &Result<(), ApiError>| Outcome::of(answer, |()| "200".to_owned());
+        let call = self.call(method, path, content, body);
+        let outcome = |answer: &Result<Vec<u8>, ApiError>| Outcome::of(answer, |_| "200".to_owned());
         Arrow { side: Side::Client, ..arrow }.around_async(call, outcome).await
+    }
+
+    /// Reads an object on behalf of a pod, drawn on its path.
+    pub(crate) async fn get_for(&self, pod: &PodRef, path: &str) -> Result<Value, ApiError> {
+        let answer = self.call_for(pod, Method::GET, path, JSON, Vec::new()).await?;
+        Ok(serde_json::from_slice(&answer).unwrap_or_default())
     }
 
     /// One request with JSON in and out.
@@ -159,7 +165,7 @@ impl Api {
     /// Patches a pod's status.
     pub async fn patch_pod_status(&self, pod: &PodRef, body: &[u8]) -> Result<(), ApiError> {
         let path = format!("/api/v1/namespaces/{}/pods/{}/status", pod.namespace, pod.name);
-        self.call_for(pod, Method::PATCH, &path, STRATEGIC, body.to_vec()).await
+        self.call_for(pod, Method::PATCH, &path, STRATEGIC, body.to_vec()).await.map(drop)
     }
 
     /// Strategic merge patch of any object.
@@ -181,7 +187,7 @@ impl Api {
             "kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0,
             "preconditions": {"uid": pod.uid.as_str()},
         });
-        self.call_for(pod, Method::DELETE, &path, JSON, options.to_string().into_bytes()).await
+        self.call_for(pod, Method::DELETE, &path, JSON, options.to_string().into_bytes()).await.map(drop)
     }
 }
 

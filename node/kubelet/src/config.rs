@@ -7,6 +7,7 @@ use tokio::net::TcpListener;
 use crate::{
     Error, Kubelet, Thresholds,
     capacity::{Capacity, Reserved},
+    claims::ClaimSettings,
     devices::{self, DeviceSettings},
     dns::ClusterDns,
     tls,
@@ -89,6 +90,8 @@ pub struct Config {
     pub reserved: Reserved,
     /// How devices of plugins are given out, and where plugins find the kubelet.
     pub devices: DeviceSettings,
+    /// How claims are prepared.
+    pub claims: ClaimSettings,
     /// Metrics of others on this node, served with the kubelet's own.
     pub more_metrics: Option<MoreMetrics>,
     /// Ids for pods with user namespaces of their own; `None` is what `/etc/subuid` gives to the user `kubelet`, or
@@ -112,6 +115,7 @@ impl Config {
             memory_dir: None,
             log_dir: root_dir.join("logs"),
             devices: DeviceSettings::at(&root_dir),
+            claims: ClaimSettings::at(&root_dir),
             root_dir,
             cgroup_root: "/".to_owned(),
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -133,7 +137,7 @@ impl Config {
 
     /// Makes the folders and takes the port. Cancel safe.
     pub async fn build(mut self) -> Result<Kubelet, Error> {
-        for path in [&self.root_dir, &self.log_dir] {
+        for path in [&self.root_dir, &self.log_dir, &self.claims.root] {
             std::fs::create_dir_all(path).map_err(|source| Error::Folder { path: path.clone(), source })?;
         }
         let users = self.users()?;

@@ -12,6 +12,7 @@ use podwire_linux::beneath;
 use podwire_wire::cri;
 
 use crate::{
+    claims::GivenError,
     config::Config,
     configmaps_and_secrets::Kind as ObjectKind,
     devices::PrepareError,
@@ -33,6 +34,9 @@ pub(crate) enum ConfigError {
     /// Its devices.
     #[error(transparent)]
     Devices(#[from] PrepareError),
+    /// Its claims.
+    #[error(transparent)]
+    Claims(#[from] GivenError),
     /// Its environment.
     #[error(transparent)]
     Env(#[from] EnvError),
@@ -73,7 +77,9 @@ pub(crate) async fn config(
     let facts = node.env_facts(&ips, &services);
     let env = env::build(pod, container, &sources, &facts)?;
     // After everything that can fail without a plugin, so that one is asked for a container that will be.
+    let mut cdi_devices = node.claims.given(pod, container)?;
     let given = node.devices.prepare(pod, container).await?;
+    cdi_devices.extend(given.cdi_devices);
     let env = with_devices(env, given.envs);
     let mut security = security::container(pod, container, &input.image.user, users.clone())?;
     if let Some(target) = &input.target {
@@ -113,7 +119,7 @@ pub(crate) async fn config(
             given.annotations.into_iter().chain(own).collect()
         },
         devices: given.devices,
-        cdi_devices: given.cdi_devices,
+        cdi_devices,
         log_path: paths::container_log(&container.name, input.attempt),
         stdin: container.stdin.unwrap_or(false),
         stdin_once: container.stdin_once.unwrap_or(false),

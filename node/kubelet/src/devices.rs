@@ -3,7 +3,7 @@
 //! Plugins register on `device-plugins/kubelet.sock` or through `plugins_registry`, and tell their devices; the node's
 //! status follows at once. A pod's devices are reserved when it is admitted ([`Devices::admit`]) and allocated right before
 //! each container is created ([`Devices::prepare`]), once: a container that runs again gets what it had. Who holds what is
-//! one [`ledger`] under one lock, and a [`checkpoint`] that is written before anything relies on it.
+//! one [`ledger`] under one lock, and a [`checkpoint`] that is written before a container relies on it.
 //! Tasks: the registration server, one per plugin that listens to its list, the PodResources server.
 //! <https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/>
 
@@ -13,6 +13,7 @@ pub(crate) mod ledger;
 mod plugin;
 pub(crate) mod pod_resources;
 pub(crate) mod registration;
+mod traced;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,6 +32,7 @@ pub(crate) use self::given::Given;
 use self::{
     ledger::{Answers, Decision, Ledger, Wishes},
     plugin::Endpoints,
+    traced::Published,
 };
 use crate::{
     admission::Refused,
@@ -138,9 +140,14 @@ pub(crate) enum Admission {
 /// Rounds of asking plugins what they prefer; then it is decided without them.
 const MOST_QUESTIONS: usize = 32;
 
+/// Capacity and allocatable by resource.
+pub(crate) type Amounts = BTreeMap<String, (usize, usize)>;
+
 struct State {
     ledger: Ledger,
     endpoints: Endpoints,
+    /// What the node's status last said of each resource.
+    published: BTreeMap<String, Published>,
 }
 
 /// The devices of the node.
@@ -154,7 +161,7 @@ pub(crate) struct Devices {
     /// Rung whenever a pod that waits may find what it waits for.
     changed: watch::Sender<()>,
     /// Capacity and allocatable by resource.
-    amounts: watch::Sender<BTreeMap<String, (usize, usize)>>,
+    amounts: watch::Sender<Amounts>,
     inboxes: Arc<Inboxes>,
     tasks: TaskTracker,
     shutdown: CancellationToken,
@@ -173,7 +180,7 @@ impl Devices {
         let ledger = recover(&settings.plugins(), &boot_id);
         Devices {
             amounts: watch::channel(ledger.amounts()).0,
-            state: Mutex::new(State { ledger, endpoints: Endpoints::default() }),
+            state: Mutex::new(State { ledger, endpoints: Endpoints::default(), published: BTreeMap::new() }),
             writing: Mutex::new(()),
             changed: watch::channel(()).0,
             settings,
@@ -190,7 +197,7 @@ impl Devices {
     }
 
     /// Capacity and allocatable by resource, and every change of them.
-    pub(crate) fn amounts(&self) -> watch::Receiver<BTreeMap<String, (usize, usize)>> {
+    pub(crate) fn amounts(&self) -> watch::Receiver<Amounts> {
         self.amounts.subscribe()
     }
 
@@ -205,7 +212,7 @@ impl Devices {
     }
 
     /// Tells everybody whom a change of the ledger concerns.
-    fn tell(&self, amounts: BTreeMap<String, (usize, usize)>, pods: &BTreeSet<PodUid>) {
+    fn tell(&self, amounts: Amounts, pods: &BTreeSet<PodUid>) {
         self.amounts.send_if_modified(|old| {
             let differs = *old != amounts;
             if differs {
@@ -221,15 +228,20 @@ impl Devices {
 
     /// Reserves what the pod asks for. Not cancel safe: what it has reserved it keeps.
     pub(crate) async fn admit(self: &Arc<Self>, pod: &Pod) -> Admission {
-        let wishes = Wishes::of(pod);
+        let (wishes, reference) = (Wishes::of(pod), PodRef::of(pod));
         let mut answers = Answers::default();
         loop {
             let decision = self.state().ledger.reserve(&wishes, &self.topology, &answers);
             match decision {
                 Decision::Reserved { anew: false } => return Admission::Admitted,
-                Decision::Reserved { anew: true } => return self.reserved(&wishes).await,
+                Decision::Reserved { anew: true } => {
+                    self.draw_earlier(&reference, &wishes);
+                    // Nobody relies on it yet: a kubelet that dies before it is written reserves again.
+                    self.save_later();
+                    return Admission::Admitted;
+                }
                 Decision::Ask(question) => {
-                    let answer = self.preferred(&question).await;
+                    let answer = self.preferred(&reference, &question).await;
                     answers.told.insert(question, answer);
                     answers.enough = answers.told.len() >= MOST_QUESTIONS;
                 }
@@ -239,14 +251,6 @@ impl Devices {
                 Decision::Refused(refused) => return Admission::Refused(refused),
             }
         }
-    }
-
-    /// A reservation counts once it is written down.
-    async fn reserved(self: &Arc<Self>, wishes: &Wishes) -> Admission {
-        let Err(error) = self.save().await else { return Admission::Admitted };
-        self.state().ledger.free(&wishes.pod);
-        let why = format!("write the checkpoint of devices: {error}");
-        Admission::Waiting { refusal: ledger::unexpected(&why), why }
     }
 
     /// Whether the pod asks for devices of plugins that are or were here.
@@ -353,7 +357,7 @@ impl Devices {
         tokio::task::spawn_blocking(write).await.map_err(io::Error::other)?
     }
 
-    /// Writes the checkpoint sometime: what it says would only keep devices for too long.
+    /// Writes the checkpoint sometime: an old one only keeps devices for too long, or lacks what nobody was given.
     fn save_later(self: &Arc<Self>) {
         let own = self.clone();
         self.tasks.spawn(async move { own.saved().await });

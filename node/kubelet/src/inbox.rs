@@ -25,6 +25,8 @@ pub(crate) enum Signal {
     VolumesChanged,
     /// Devices that the pod holds are in another state, or their plugin is.
     DevicesChanged,
+    /// A driver of the pod's claims came.
+    DriverCame,
     /// The object that shows a static pod in the API was made.
     Mirrored,
     /// The node wants the pod ended.

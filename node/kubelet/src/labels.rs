@@ -28,6 +28,8 @@ pub(crate) const TERMINATION_MESSAGE_POLICY: &str = "io.kubernetes.container.ter
 pub(crate) const PRE_STOP: &str = "io.kubernetes.container.preStopHandler";
 /// The container's ports as JSON.
 pub(crate) const PORTS: &str = "io.kubernetes.container.ports";
+/// The memory a container asked for that is to be restarted when that changes: no runtime tells it.
+pub(crate) const MEMORY_REQUEST: &str = "podwire.dev/memory-request";
 /// Grace period of a deletion under way.
 pub(crate) const POD_DELETION_GRACE: &str = "io.kubernetes.pod.deletionGracePeriod";
 /// Grace period of the specification.
@@ -41,15 +43,38 @@ pub(crate) fn sandbox_labels(pod: &Pod) -> HashMap<String, String> {
     all
 }
 
-/// Annotations of a sandbox: the pod's own and where it came from.
-pub(crate) fn sandbox_annotations(pod: &Pod) -> HashMap<String, String> {
+/// By which a pod names NRI plugins that it cannot do without; more precise ones have a suffix.
+const REQUIRED_PLUGINS: &str = "required-plugins.noderesource.dev";
+
+/// Annotations of a sandbox: the pod's own, where it came from, and which NRI plugins it cannot do without.
+pub(crate) fn sandbox_annotations(pod: &Pod, required: &[String]) -> HashMap<String, String> {
     let mut all: HashMap<String, String> =
         pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect();
     all.entry("kubernetes.io/config.source".into()).or_insert_with(|| "api".into());
     if let Some(created) = &pod.metadata.creation_timestamp {
         all.entry("kubernetes.io/config.seen".into()).or_insert_with(|| created.0.to_string());
     }
+    require_plugins(&mut all, required);
     all
+}
+
+/// Adds to what the pod says itself. The most precise annotation counts for some runtimes, so each of them gets the names.
+fn require_plugins(annotations: &mut HashMap<String, String>, required: &[String]) {
+    if required.is_empty() {
+        return;
+    }
+    let whole = annotations.get(REQUIRED_PLUGINS).cloned().unwrap_or_default();
+    annotations.entry(format!("{REQUIRED_PLUGINS}/pod")).or_insert(whole);
+    let own = annotations.iter_mut().filter(|(key, _)| key.split('/').next() == Some(REQUIRED_PLUGINS));
+    for (_, text) in own {
+        let mut names: Vec<String> = serde_yaml_ng::from_str(text).unwrap_or_else(|_| {
+            let parts = text.split([',', '\n']).map(|part| part.trim().trim_start_matches("- "));
+            parts.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+        });
+        let more: Vec<String> = required.iter().filter(|name| !names.contains(name)).cloned().collect();
+        names.extend(more);
+        *text = serde_json::to_string(&names).unwrap_or_default();
+    }
 }
 
 /// Labels of a container.
@@ -86,6 +111,9 @@ pub(crate) fn container_annotations(
     }
     if let Some(json) = container.ports.as_ref().and_then(|ports| serde_json::to_string(ports).ok()) {
         all.insert(PORTS.into(), json);
+    }
+    if spec::restarts_to_resize(container, "memory") {
+        all.insert(MEMORY_REQUEST.into(), spec::memory_request(container).to_string());
     }
     all
 }
@@ -136,5 +164,23 @@ mod tests {
     fn a_container_carries_its_restart_count() {
         let container = Container { name: "app".into(), ..Default::default() };
         assert_eq!(container_annotations(&Pod::default(), &container, 7)[CONTAINER_RESTART_COUNT], "7");
+    }
+
+    #[test]
+    fn required_plugins_are_added_to_what_the_pod_says_itself_wherever_it_says_it() {
+        let of = |own: &[(&str, &str)]| {
+            let own = own.iter().map(|(key, text)| (format!("{REQUIRED_PLUGINS}{key}"), (*text).to_owned()));
+            let mut all: HashMap<String, String> = own.collect();
+            require_plugins(&mut all, &["dra.net".to_owned()]);
+            let said = |key: &str| all.get(&format!("{REQUIRED_PLUGINS}{key}")).cloned().unwrap_or_default();
+            ["", "/pod", "/container.app"].map(said)
+        };
+        let (one, two) = ("[\"dra.net\"]".to_owned(), "[\"a\",\"dra.net\"]".to_owned());
+        assert_eq!(of(&[]), [String::new(), one.clone(), String::new()]);
+        assert_eq!(of(&[("", "- a")]), [two.clone(), two.clone(), String::new()]);
+        assert_eq!(of(&[("/pod", "[dra.net]"), ("/container.app", "a")]), [String::new(), one, two]);
+        let mut none = HashMap::new();
+        require_plugins(&mut none, &[]);
+        assert!(none.is_empty());
     }
 }

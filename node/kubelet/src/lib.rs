@@ -9,6 +9,8 @@ mod admission;
 pub mod api;
 mod capacity;
 mod cgroups;
+mod checkpoint;
+mod claims;
 mod clock;
 mod config;
 mod configmaps_and_secrets;
@@ -70,6 +72,7 @@ use crate::{
 };
 pub use crate::{
     capacity::{Reserved, ReservedError, TooMuchReserved},
+    claims::ClaimSettings,
     config::{Config, MoreMetrics, ServerTls},
     devices::{DeviceSettings, DevicesError},
     evict::Thresholds,
@@ -141,12 +144,21 @@ impl Kubelet {
             tasks.clone(),
             shutdown.clone(),
         ));
+        let claims = Arc::new(claims::Claims::open(claims::Parts {
+            settings: config.claims.clone(),
+            api: api.clone(),
+            node_name: config.node_name.clone(),
+            inboxes: inboxes.clone(),
+            tasks: tasks.clone(),
+            shutdown: shutdown.clone(),
+        }));
         // Events outlive the workers, so that what they say last is still written.
         let writer_stop = CancellationToken::new();
         let node = Arc::new(Node {
             cgroups: cgroups::Cgroups::new(&config.cgroup_root),
             users,
             devices: devices.clone(),
+            claims: claims.clone(),
             capacity,
             allocatable,
             api,
@@ -179,7 +191,8 @@ impl Kubelet {
         let (registered, _) = watch::channel(false);
         let writing = tasks.spawn(writer.run(writer_stop.clone()));
         tasks.spawn(follower.run(shutdown.clone()));
-        let watcher = runtime::watch::Watcher { runtime, inboxes, health, orphans };
+        let adopted = Arc::new(tokio::sync::Notify::new());
+        let watcher = runtime::watch::Watcher { runtime, inboxes, health, orphans, adopted: adopted.clone() };
         tasks.spawn(watcher.run(shutdown.clone()));
         let reporter = node::register::Reporter { node: node.clone(), health: healthy, registered };
         tasks.spawn(reporter.run(shutdown.clone()));
@@ -187,8 +200,11 @@ impl Kubelet {
         tasks.spawn(node::enforce(node.clone()));
         tasks.spawn(devices::registration::run(devices.clone(), shutdown.clone()));
         tasks.spawn(devices::pod_resources::run(node.clone(), shutdown.clone()));
-        let handlers: plugins::Handlers =
-            Arc::new(vec![Arc::new(devices::registration::Announcements(devices))]);
+        tasks.spawn(claims::run(claims.clone(), shutdown.clone()));
+        let handlers: plugins::Handlers = Arc::new(vec![
+            Arc::new(devices::registration::Announcements(devices)),
+            Arc::new(claims::driver::Announcements(claims)),
+        ]);
         tasks.spawn(plugins::run(config.devices.registry(), handlers, shutdown.clone()));
         if let Some((listener, tls)) = listener {
             tasks.spawn(server::run(node.clone(), listener, tls, shutdown.clone()));
@@ -211,6 +227,7 @@ impl Kubelet {
             node,
             statics,
             orphans: orphaned,
+            adopted,
             adoptable: BTreeMap::new(),
             listed: None,
             swept: false,

@@ -103,6 +103,8 @@ pub struct Container {
     pub message_read: bool,
     /// Resources that the runtime has applied.
     pub resources: Option<cri::LinuxContainerResources>,
+    /// The memory it asked for, if it is to be restarted when that changes.
+    pub memory_request: Option<i64>,
     /// Whom its first process runs as.
     pub user: Option<cri::LinuxContainerUser>,
     /// The runtime handler's mounts as reported.
@@ -133,6 +135,7 @@ impl Container {
             log_path: status.log_path.clone(),
             message_read: false,
             resources: status.resources.as_ref().and_then(|r| r.linux.clone()),
+            memory_request: status.annotations.get(labels::MEMORY_REQUEST).and_then(|v| v.parse().ok()),
             user: status.user.as_ref().and_then(|u| u.linux.clone()),
             mounts: status.mounts.clone(),
         }

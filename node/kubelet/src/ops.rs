@@ -9,10 +9,12 @@ use podwire_wire::{
 };
 
 use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::ApiError,
     cgroups::CgroupError,
+    claims::{PrepareError, UnprepareError},
     container,
     devices::Admission,
     hooks,
@@ -109,9 +111,12 @@ pub(crate) enum SandboxError {
     /// The pod's runtime class is not known.
     #[error(transparent)]
     RuntimeClass(#[from] RuntimeClassError),
-    /// The pod needs devices that nobody here can prepare: it must not run without them.
-    #[error("resource claim {claim:?} cannot be prepared")]
-    Claims { claim: String },
+    /// The pod does not have its claims: it must not run without them.
+    #[error("prepare dynamic resources: {0}")]
+    Claims(#[from] PrepareError),
+    /// The pod ends.
+    #[error("the pod ends")]
+    Ended,
     /// The runtime refused.
     #[error(transparent)]
     Call(#[from] CallError),
@@ -170,11 +175,16 @@ pub(crate) async fn remount(node: Arc<Node>, pod: Arc<Pod>) -> Done {
     Done::Remounted(volumes::prepare(&node, &pod).await)
 }
 
-/// The pod's cgroup, then its sandbox.
-pub(crate) async fn run_sandbox(node: Arc<Node>, pod: Arc<Pod>, attempt: u32) -> Done {
-    let result = run_sandbox_inner(&node, &pod, attempt).await;
+/// The pod's cgroup and claims, then its sandbox. When it has `ended` drivers are not waited for.
+pub(crate) async fn run_sandbox(
+    node: Arc<Node>,
+    pod: Arc<Pod>,
+    attempt: u32,
+    ended: CancellationToken,
+) -> Done {
+    let result = run_sandbox_inner(&node, &pod, attempt, &ended).await;
     let left = match &result {
-        Ok(_) => Vec::new(),
+        Ok(_) | Err(SandboxError::Claims(_) | SandboxError::Ended) => Vec::new(),
         Err(_) => leftovers(&node, &spec::uid(&pod).into()).await,
     };
     Done::Sandbox { result, left }
@@ -199,17 +209,25 @@ async fn leftovers(node: &Node, uid: &PodUid) -> Vec<Sandbox> {
     left
 }
 
-async fn run_sandbox_inner(node: &Arc<Node>, pod: &Arc<Pod>, attempt: u32) -> Result<Sandbox, SandboxError> {
-    if let Some(claim) = spec::spec(pod).resource_claims.iter().flatten().next() {
-        return Err(SandboxError::Claims { claim: claim.name.clone() });
-    }
+async fn run_sandbox_inner(
+    node: &Arc<Node>,
+    pod: &Arc<Pod>,
+    attempt: u32,
+    ended: &CancellationToken,
+) -> Result<Sandbox, SandboxError> {
     node.cgroups
         .ensure_pod(pod)
         .await
         .map_err(|error| SandboxError::Cgroup { uid: spec::uid(pod).into(), error })?;
     let handler = node.runtime_handler(pod).await?;
     let users = users::for_sandbox(node, pod, &handler).await?;
-    let config = sandbox::config(pod, attempt, users, &node.sandbox_facts());
+    // After everything that can fail without a driver, so that one is asked for a sandbox that will be.
+    tokio::select! {
+        prepared = node.claims.prepare(pod) => prepared?,
+        () = ended.cancelled() => return Err(SandboxError::Ended),
+    }
+    let required = node.claims.nri_plugins(pod);
+    let config = sandbox::config(pod, attempt, users, &required, &node.sandbox_facts());
     Ok(node.runtime.for_pod(&PodRef::of(pod)).run_sandbox(config, &handler).await?)
 }
 
@@ -241,7 +259,9 @@ async fn start_inner(node: &Arc<Node>, input: &StartInput) -> (Option<Container>
             );
         }
     };
-    let sandbox_config = sandbox::config(&input.pod, input.sandbox.attempt, users, &node.sandbox_facts());
+    let required = node.claims.nri_plugins(&input.pod);
+    let attempt = input.sandbox.attempt;
+    let sandbox_config = sandbox::config(&input.pod, attempt, users, &required, &node.sandbox_facts());
     let runtime = node.runtime.for_container(&PodRef::of(&input.pod), &input.container.name);
     let id = match runtime.create_container(&input.sandbox.id, config, sandbox_config).await {
         Ok(id) => id,
@@ -355,11 +375,12 @@ async fn tear_down_inner(
         let runtime = node.runtime.for_pod(&reference);
         for id in sandboxes {
             runtime.stop_sandbox(id).await?;
-            if remove {
+        }
+        unprepare(node, pod, &reference).await;
+        if remove {
+            for id in sandboxes {
                 runtime.remove_sandbox(id).await?;
             }
-        }
-        if remove {
             for id in strays {
                 runtime.remove_container(id).await?;
             }
@@ -381,6 +402,19 @@ async fn tear_down_inner(
         node.images.forget(spec::uid(pod));
     }
     Ok(())
+}
+
+/// Gives the pod's claims back, before its status says that it has ended.
+async fn unprepare(node: &Arc<Node>, pod: &Pod, reference: &PodRef) {
+    let told = |error: &UnprepareError| {
+        let text = format!("Failed to unprepare dynamic resources: unprepare dynamic resources: {error}");
+        node.events.warning(pod, None, "FailedUnprepareDynamicResources", &text);
+    };
+    if !node.claims.unprepare(reference, told).await {
+        let text =
+            "The pod ends though its dynamic resources are not unprepared; they are kept back until they are";
+        node.events.warning(pod, None, "FailedUnprepareDynamicResources", text);
+    }
 }
 
 /// Asks the runtime about containers.

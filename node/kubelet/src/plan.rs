@@ -182,7 +182,8 @@ fn run(pod: &Pod, observed: &Observed, going: &Progressing, now: Timestamp, plan
     };
     let sandbox = sandbox.to_owned();
     stray(observed, going, &sandbox, plan);
-    let ready = going.prepared == Progress::Done;
+    // An event may tell of a sandbox whose RunPodSandbox or PodSandboxStatus is not answered yet; containers come after both.
+    let ready = going.prepared == Progress::Done && going.sandbox != Progress::Busy;
     let mut scene = Scene { pod, observed, going, now, sandbox: &sandbox, may_start: ready, plan };
     scene.ephemeral();
     if scene.init() {

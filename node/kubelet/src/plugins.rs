@@ -13,7 +13,7 @@ use std::{
     os::unix::fs::{FileTypeExt, MetadataExt},
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use futures::{FutureExt, StreamExt, future::BoxFuture};
@@ -21,7 +21,10 @@ use inotify::{Inotify, WatchMask};
 use podwire_wire::plugin_registration::{
     InfoRequest, PluginInfo, RegistrationStatus, registration_client::RegistrationClient,
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
 use tonic::transport::Channel;
 
 use self::socket::bounded;
@@ -53,21 +56,22 @@ pub(crate) trait Handler: Send + Sync {
     fn kind(&self) -> &'static str;
 
     /// A plugin came; an error is told to it, and it is asked again later.
-    fn register(&self, plugin: Announced) -> BoxFuture<'_, Result<(), String>>;
-
-    /// Its socket is gone.
-    fn deregister(&self, plugin: &Announced);
+    fn register(&self, plugin: Announced) -> BoxFuture<'_, Result<Registered, String>>;
 }
+
+/// One plugin's registration: it ends when this is dropped, whoever else serves at the same place by then.
+pub(crate) type Registered = DropGuard;
 
 /// The handlers of all kinds.
 pub(crate) type Handlers = Arc<Vec<Arc<dyn Handler>>>;
 
-/// A socket file: another one of the same name is another one.
+/// A socket file: another one of the same name is another one, and one whose mode was changed is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     device: u64,
     inode: u64,
-    changed: (i64, i64),
+    /// Inodes are used again. `None`: the file system does not know.
+    born: Option<SystemTime>,
 }
 
 /// Follows the folder until `shutdown`.
@@ -96,7 +100,7 @@ pub(crate) async fn run(folder: PathBuf, handlers: Handlers, shutdown: Cancellat
                 if !known.contains_key(&path) {
                     let gone = shutdown.child_token();
                     known.insert(path.clone(), (identity, gone.clone()));
-                    tasks.spawn(attend(path, handlers.clone(), gone, shutdown.clone()));
+                    tasks.spawn(attend(path, handlers.clone(), gone));
                 }
             }
         }
@@ -167,8 +171,7 @@ fn look(folder: &Path) -> Found {
             if meta.is_dir() && depth < DEEPEST && rest.len() < MOST_SOCKETS {
                 rest.push((entry.path(), depth + 1));
             } else if meta.file_type().is_socket() {
-                let changed = (meta.ctime(), meta.ctime_nsec());
-                let identity = Identity { device: meta.dev(), inode: meta.ino(), changed };
+                let identity = Identity { device: meta.dev(), inode: meta.ino(), born: meta.created().ok() };
                 found.sockets.insert(entry.path(), identity);
             }
         }
@@ -178,7 +181,7 @@ fn look(folder: &Path) -> Found {
 }
 
 /// Registers the plugin behind a socket, again and again until it works, and takes it back when the socket is gone.
-async fn attend(path: PathBuf, handlers: Handlers, gone: CancellationToken, shutdown: CancellationToken) {
+async fn attend(path: PathBuf, handlers: Handlers, gone: CancellationToken) {
     let mut wait = RETRY.0;
     let registered = loop {
         let tried = tokio::select! {
@@ -195,14 +198,11 @@ async fn attend(path: PathBuf, handlers: Handlers, gone: CancellationToken, shut
         }
     };
     gone.cancelled().await;
-    if !shutdown.is_cancelled() {
-        let (handler, plugin) = registered;
-        tracing::info!(name = plugin.name, socket = ?path, "the plugin's socket is gone");
-        handler.deregister(&plugin);
-    }
+    tracing::info!(socket = ?path, "the plugin's socket is not followed any more");
+    drop(registered);
 }
 
-async fn register(path: &Path, handlers: &Handlers) -> Result<(Arc<dyn Handler>, Announced), String> {
+async fn register(path: &Path, handlers: &Handlers) -> Result<Registered, String> {
     let channel = socket::dial(path, PATIENCE).await.map_err(|error| error.to_string())?;
     let mut client = RegistrationClient::new(channel);
     let info = bounded("GetInfo", PATIENCE, client.get_info(InfoRequest {})).await;
@@ -212,11 +212,7 @@ async fn register(path: &Path, handlers: &Handlers) -> Result<(Arc<dyn Handler>,
     taken
 }
 
-async fn take(
-    path: &Path,
-    handlers: &Handlers,
-    info: PluginInfo,
-) -> Result<(Arc<dyn Handler>, Announced), String> {
+async fn take(path: &Path, handlers: &Handlers, info: PluginInfo) -> Result<Registered, String> {
     let PluginInfo { r#type: kind, name, endpoint, supported_versions: versions } = info;
     let Some(handler) = handlers.iter().find(|handler| handler.kind() == kind) else {
         return Err(format!("no handler registered for plugin type: {kind} at socket {}", path.display()));
@@ -225,10 +221,10 @@ async fn take(
     if !endpoint.is_absolute() {
         return Err(format!("the endpoint {endpoint:?} is not an absolute path"));
     }
-    let plugin = Announced { name, endpoint, versions };
-    handler.register(plugin.clone()).await?;
-    tracing::info!(kind, name = plugin.name, endpoint = ?plugin.endpoint, "plugin registered");
-    Ok((handler.clone(), plugin))
+    let registered = handler.register(Announced { name: name.clone(), endpoint: endpoint.clone(), versions });
+    let registered = registered.await?;
+    tracing::info!(kind, name, ?endpoint, "plugin registered");
+    Ok(registered)
 }
 
 /// Tells the plugin what came of it.
@@ -258,5 +254,21 @@ mod tests {
         let names: Vec<_> = found.sockets.keys().map(|path| path.strip_prefix(dir.path()).unwrap()).collect();
         assert_eq!(names, [Path::new("a/b/two"), Path::new("one.sock")]);
         assert_eq!(found.folders.len(), 3);
+    }
+
+    #[test]
+    fn a_socket_is_the_same_after_a_change_of_its_mode_and_another_one_after_it_was_made_anew() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("one.sock");
+        let bind = || std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let first = bind();
+        let seen = look(dir.path()).sockets;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(look(dir.path()).sockets, seen);
+        drop(first);
+        fs::remove_file(&path).unwrap();
+        let _second = bind();
+        assert_ne!(look(dir.path()).sockets, seen);
     }
 }

@@ -228,18 +228,18 @@ fn change(
     let memory = |of: &cri::LinuxContainerResources| of.memory_limit_in_bytes.max(0);
     let cpu = applied.cpu_shares != wanted.cpu_shares || quota(applied) != quota(&wanted);
     let (has, gets) = (memory(applied), memory(&wanted));
-    if !cpu && has == gets {
+    let asks = |name: &str| spec::restarts_to_resize(container, name);
+    // Nothing in force follows from a request of memory: it matters to a container that starts anew with it.
+    let asked = running.memory_request.is_some_and(|asked| asked != spec::memory_request(container));
+    let request = asked && asks("memory");
+    if !cpu && has == gets && !request {
         return None;
     }
-    let asks = |name: &str| {
-        let policies = container.resize_policy.iter().flatten();
-        policies.into_iter().any(|p| p.resource_name == name && p.restart_policy == "RestartContainer")
-    };
     Some(Change {
         id: running.id.clone(),
         name: container.name.clone(),
         shrinks: gets > 0 && (has == 0 || gets < has),
-        restart: (cpu && asks("cpu")) || (has != gets && asks("memory")),
+        restart: (cpu && asks("cpu")) || (has != gets && asks("memory")) || request,
         wanted,
     })
 }

@@ -25,11 +25,12 @@ pub(crate) struct NodeFacts<'a> {
     pub(crate) resolver: &'a HostResolver,
 }
 
-/// The configuration of the pod's sandbox number `attempt`.
+/// The configuration of the pod's sandbox number `attempt`, which cannot do without the NRI plugins `required`.
 pub(crate) fn config(
     pod: &Pod,
     attempt: u32,
     users: cri::UserNamespace,
+    required: &[String],
     node: &NodeFacts<'_>,
 ) -> cri::PodSandboxConfig {
     let reference = PodRef::of(pod);
@@ -50,7 +51,7 @@ pub(crate) fn config(
         dns_config: Some(dns::config(pod, node.dns, node.resolver)),
         port_mappings: ports(pod),
         labels: labels::sandbox_labels(pod),
-        annotations: labels::sandbox_annotations(pod),
+        annotations: labels::sandbox_annotations(pod, required),
         linux: Some(cri::LinuxPodSandboxConfig {
             cgroup_parent: paths::pod_cgroup(node.cgroup_root, resources::qos(pod), &reference.uid),
             security_context: Some(security::sandbox(pod, users)),

@@ -15,7 +15,7 @@ use podwire_client::{
     Api,
     watcher::{self, Event},
 };
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use podwire_wire::ids::PodUid;
@@ -36,6 +36,8 @@ pub(crate) struct Source {
     pub(crate) node: Arc<Node>,
     pub(crate) client: podwire_client::Client,
     pub(crate) orphans: mpsc::Receiver<(PodRef, Observed)>,
+    /// Rung when a worker has begun on what ran already, so that the runtime is listed once more.
+    pub(crate) adopted: Arc<Notify>,
     pub(crate) adoptable: BTreeMap<PodUid, (PodRef, Observed)>,
     /// Pods from this node's files.
     pub(crate) statics: tokio::sync::watch::Receiver<static_pods::Wanted>,
@@ -234,6 +236,10 @@ impl Source {
         let uid = PodUid::from(spec::uid(&pod));
         let inbox = Arc::new(Inbox::default());
         self.node.inboxes.add(uid.clone(), inbox.clone());
+        if !observed.is_empty() {
+            // Between the look at the runtime and this inbox, whatever happened to the pod was told to nobody.
+            self.adopted.notify_one();
+        }
         let worker = Worker::new(self.node.clone(), inbox.clone(), pod, observed);
         let node = self.node.clone();
         let shutdown = shutdown.clone();
@@ -269,6 +275,8 @@ impl Source {
         for (_, (reference, observed)) in std::mem::take(&mut self.adoptable) {
             self.orphan(reference, observed, shutdown);
         }
+        // From here on every pod that has anything here has a worker.
+        self.node.claims.settle();
         if !std::mem::replace(&mut self.swept, true) {
             let node = self.node.clone();
             let looked = tokio::task::spawn_blocking(move || leftovers::uids(&node.config)).await;

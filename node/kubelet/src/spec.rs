@@ -1,6 +1,7 @@
 //! Reads what the kubelet needs out of a pod's specification: identity, containers by kind, policies.
 
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec};
+use podwire_api::pod_resources::Requirements;
 use podwire_wire::ids::PodUid;
 
 /// Which list of the specification a container stands in, and how it behaves.
@@ -136,6 +137,17 @@ pub fn is_critical(pod: &Pod) -> bool {
 /// Whether the pod comes from a file on this node rather than from the API.
 pub fn is_static(pod: &Pod) -> bool {
     annotation(pod, "kubernetes.io/config.source").is_some_and(|source| source != "api")
+}
+
+/// Whether a container asked to be restarted when its amount of a resource changes.
+pub(crate) fn restarts_to_resize(container: &Container, resource: &str) -> bool {
+    let mut policies = container.resize_policy.iter().flatten();
+    policies.any(|policy| policy.resource_name == resource && policy.restart_policy == "RestartContainer")
+}
+
+/// The bytes of memory that a container asks for.
+pub(crate) fn memory_request(container: &Container) -> i64 {
+    Requirements::from(container).requests.value("memory")
 }
 
 /// An annotation's value.

@@ -77,6 +77,8 @@ pub struct Facts<'a> {
     pub held_up: Option<(&'static str, &'a str)>,
     /// Devices that containers hold, by name.
     pub devices: &'a BTreeMap<ContainerName, Vec<ResourceStatus>>,
+    /// Whether drivers have not undone yet what they did for the pod: it has not ended until they have.
+    pub claimed: bool,
     /// When the kubelet first took the pod up.
     pub start_time: Timestamp,
     /// Now, in whole seconds.
@@ -167,7 +169,7 @@ fn phase(facts: &Facts<'_>) -> &'static str {
             _ => {}
         }
     }
-    let busy = facts.observed.any_running();
+    let busy = facts.observed.any_running() || facts.claimed;
     if facts.verdict.is_some() {
         return if busy { live_phase(facts) } else { "Failed" };
     }

@@ -261,6 +261,7 @@ impl Worker {
             Signal::VolumesChanged => self.remount(),
             // Their health is looked up when the status is published; a start that failed for them is tried again.
             Signal::DevicesChanged => self.retry_starts(),
+            Signal::DriverCame => self.retry_sandbox(),
             // Its uid is looked up when the status is published.
             Signal::Mirrored => self.publication.last = None,
             Signal::Evict(verdict, grace) => self.evict(verdict, grace),

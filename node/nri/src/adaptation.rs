@@ -5,6 +5,7 @@
 
 mod dispatch;
 mod events;
+mod gate;
 mod launch;
 mod log;
 mod plugin;
@@ -13,12 +14,13 @@ mod required;
 mod session;
 mod stats;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use podwire_wire::nri::{Container, ContainerEviction, ContainerUpdate, PodSandbox};
+use podwire_wire::nri::{Container, ContainerEviction, ContainerUpdate, Empty, PodSandbox};
 use tokio::net::UnixListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -46,10 +48,24 @@ pub struct Config {
     pub registration_timeout: Duration,
     /// How long a plugin may take to answer.
     pub request_timeout: Duration,
+    /// How long those may take that differ, by name.
+    pub request_timeouts: BTreeMap<String, Duration>,
     /// Names of plugins without which no pod is set up.
     pub required: Vec<String>,
     /// How long a pod waits for a required plugin that is absent.
     pub required_wait: Duration,
+    /// Which pods may do without required plugins that are absent; `None`: none may.
+    pub toleration: Option<Toleration>,
+}
+
+/// By what a pod says that it may be set up while required plugins are absent, and which pods are believed: a plugin that
+/// runs as a pod could not start its own otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Toleration {
+    /// The annotation's key; `/pod` and `/container.NAME` after it say so more precisely.
+    pub annotation: String,
+    /// The namespaces in which the annotation counts. Elsewhere whoever may create a pod could go around the plugins.
+    pub namespaces: Vec<String>,
 }
 
 impl Config {
@@ -63,9 +79,16 @@ impl Config {
             runtime_version: runtime_version.into(),
             registration_timeout: timeout::REGISTRATION,
             request_timeout: timeout::REQUEST,
+            request_timeouts: BTreeMap::new(),
             required: Vec::new(),
             required_wait: Duration::from_secs(10),
+            toleration: None,
         }
+    }
+
+    /// How long the plugin of this name may take to answer.
+    pub(crate) fn timeout_of(&self, plugin: &str) -> Duration {
+        self.request_timeouts.get(plugin).copied().unwrap_or(self.request_timeout)
     }
 
     /// Listens on the socket. Plugins may connect from now on; they are heard once the rest is built and run.
@@ -188,7 +211,20 @@ impl Adaptation {
         }
     }
 
-    /// Accepts plugins until `shutdown`, then lets them go and ends the started ones.
+    /// Tells every plugin that the runtime ends. None holds it up for long.
+    async fn farewell(&self) {
+        let plugins = self.registry.plugins();
+        let told = plugins.iter().map(|plugin| async move {
+            let limit = plugin.timeout.min(timeout::FAREWELL);
+            let told: Result<Empty, _> = plugin.call_within("Shutdown", &Empty {}, limit).await;
+            if let Err(error) = told {
+                tracing::debug!(plugin = plugin.label(), %error, "an NRI plugin did not hear of the end");
+            }
+        });
+        futures::future::join_all(told).await;
+    }
+
+    /// Accepts plugins until `shutdown`, then says so to them, lets them go and ends the started ones.
     pub async fn run(self, shutdown: CancellationToken) {
         let context = self.context();
         loop {
@@ -205,6 +241,7 @@ impl Adaptation {
                 stream = accepted => session::begin(&context, stream, None),
             }
         }
+        self.farewell().await;
         self.shutdown.cancel();
         self.registry.close_all();
         self.tasks.close();

@@ -1,30 +1,34 @@
-//! The plugin's side of NRI: implement [`Plugin`], give it to [`Stub::run`], and it stays connected.
+//! The plugin's side of NRI: implement [`Plugin`], give it to [`Stub::serve`], and it stays connected.
 //!
-//! Speaks to runtimes old and new: events that travelled as `StateChange` before NRI 0.12 reach the same methods.
+//! Speaks to runtimes old and new: events that travelled as `StateChange` before NRI 0.12 reach the same methods. A
+//! plugin that the runtime started and one that somebody else started are the same program: see
+//! [`Stub::with_environment`].
+
+mod answer;
+mod inherited;
+mod serving;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::future::BoxFuture;
 use podwire_wire::nri::{
-    ConfigureRequest, ConfigureResponse, Container, ContainerEviction, ContainerUpdate,
-    CreateContainerRequest, CreateContainerResponse, Empty, Event, LinuxResources, PodSandbox,
-    RegisterPluginRequest, StateChangeEvent, StopContainerRequest, StopContainerResponse, SynchronizeRequest,
-    SynchronizeResponse, UpdateContainerRequest, UpdateContainerResponse, UpdateContainersRequest,
-    UpdateContainersResponse, UpdatePodSandboxRequest, UpdatePodSandboxResponse,
-    ValidateContainerAdjustmentRequest, ValidateContainerAdjustmentResponse,
+    ConfigureRequest, Container, ContainerEviction, ContainerUpdate, CreateContainerResponse, Empty, Event,
+    FailurePolicy, LinuxResources, PodSandbox, RegisterPluginRequest, UpdateContainerResponse,
+    UpdateContainersRequest, UpdateContainersResponse, UpdatePodSandboxRequest,
+    ValidateContainerAdjustmentRequest,
 };
-use podwire_wire::ttrpc::{Status, code};
-use prost::Message;
 use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::answer::PluginService;
+pub use self::inherited::EnvironmentError;
+pub use self::serving::{Handle, Serving};
 use crate::NRI_VERSION;
-use crate::link::{CallError, Link, Service, Side, argument, status};
+use crate::link::{CallError, Link, Side};
 
 /// Why a plugin refuses; its text reaches the runtime.
 pub type Refusal = Box<dyn std::error::Error + Send + Sync>;
@@ -107,6 +111,12 @@ pub trait Plugin: Send + Sync + 'static {
         drop(request);
         done(None)
     }
+
+    /// The runtime says that it ends. Not every runtime does, and none that is killed: what must not be lost is written
+    /// before. It may come back, so what pods depend on stays.
+    fn shutdown(&self) -> Answer<'_, ()> {
+        done(())
+    }
 }
 
 fn done<'a, T: Send + 'a>(value: T) -> Answer<'a, T> {
@@ -134,6 +144,25 @@ pub enum Error {
         /// What the runtime said.
         source: CallError,
     },
+    /// The runtime that started the plugin went away, and with it the only way to reach it.
+    #[error("the runtime that started {index}-{name} went away")]
+    Ended {
+        /// The plugin's name.
+        name: String,
+        /// Its place in the order.
+        index: String,
+    },
+}
+
+/// What becomes of an event whose hook takes longer than the runtime waits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Late {
+    /// The runtime decides: most drop the plugin and go on without it.
+    #[default]
+    Wait,
+    /// The hook is given up when nine tenths of the runtime's time are over and the event is refused: no pod goes on
+    /// without the plugin's word, on any runtime. A hook must bear to be dropped at an `await`.
+    Refuse,
 }
 
 /// How a plugin presents itself.
@@ -145,75 +174,112 @@ pub struct Stub {
     pub index: String,
     /// Where the runtime listens.
     pub socket: PathBuf,
+    /// The connection that the runtime made for a plugin it started; then nobody listens for it.
+    pub descriptor: Option<Arc<OwnedFd>>,
     /// How long the runtime may take to answer.
     pub timeout: Duration,
+    /// What a runtime that knows this shall do when the plugin does not answer; others do as they please.
+    pub failure_policy: Option<FailurePolicy>,
+    /// What the plugin's side does about a hook that takes too long.
+    pub late: Late,
 }
 
 impl Stub {
     /// A plugin at the usual socket.
     pub fn new(name: impl Into<String>, index: impl Into<String>) -> Self {
-        let (socket, timeout) = (DEFAULT_SOCKET.into(), Duration::from_secs(5));
-        Self { name: name.into(), index: index.into(), socket, timeout }
+        Self {
+            name: name.into(),
+            index: index.into(),
+            socket: DEFAULT_SOCKET.into(),
+            descriptor: None,
+            timeout: Duration::from_secs(5),
+            failure_policy: None,
+            late: Late::Wait,
+        }
+    }
+
+    /// The plugin, to be kept connected; also what it is reached by from elsewhere in the program.
+    pub fn serve(&self, plugin: Arc<dyn Plugin>) -> Serving {
+        Serving::new(self.clone(), plugin)
     }
 
     /// Stays connected until `shutdown`: connects anew whenever the runtime went away.
+    ///
+    /// A plugin that the runtime started has nobody to connect to anew: then it returns when the runtime goes away.
     pub async fn run(&self, plugin: Arc<dyn Plugin>, shutdown: CancellationToken) {
-        let mut pause = Duration::from_millis(100);
-        loop {
-            match self.connect(plugin.clone()).await {
-                Ok(connection) => {
-                    pause = Duration::from_millis(100);
-                    tokio::select! {
-                        () = shutdown.cancelled() => return connection.close().await,
-                        () = connection.ended() => tracing::warn!("the runtime went away; connecting anew"),
-                    }
-                    connection.close().await;
-                }
-                Err(error) => {
-                    tracing::debug!(error = &error as &dyn std::error::Error, "not connected; will retry");
-                }
-            }
-            tokio::select! {
-                () = shutdown.cancelled() => return,
-                () = tokio::time::sleep(pause) => pause = (pause * 2).min(Duration::from_secs(2)),
-            }
+        if let Err(error) = self.serve(plugin).run(shutdown).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "the plugin ends");
         }
     }
 
     /// Connects once and registers.
     pub async fn connect(&self, plugin: Arc<dyn Plugin>) -> Result<Connection, Error> {
-        let stream = UnixStream::connect(&self.socket)
-            .await
-            .map_err(|source| Error::Connect { path: self.socket.clone(), source })?;
-        self.speak(stream, plugin).await
+        Ok(self.speak(self.dial().await?, plugin).await?.0)
     }
 
     /// Registers over a socket that the runtime has handed to the plugin (descriptor 3 of a started one).
     pub async fn adopt(&self, socket: OwnedFd, plugin: Arc<dyn Plugin>) -> Result<Connection, Error> {
-        let failed = |source| Error::Connect { path: "descriptor".into(), source };
-        let stream = std::os::unix::net::UnixStream::from(socket);
-        stream.set_nonblocking(true).map_err(failed)?;
-        self.speak(UnixStream::from_std(stream).map_err(failed)?, plugin).await
+        Ok(self.speak(stream_of(socket)?, plugin).await?.0)
     }
 
-    async fn speak(&self, stream: UnixStream, plugin: Arc<dyn Plugin>) -> Result<Connection, Error> {
+    async fn dial(&self) -> Result<UnixStream, Error> {
+        if let Some(descriptor) = &self.descriptor {
+            return stream_of(descriptor.try_clone().map_err(descriptor_failed)?);
+        }
+        UnixStream::connect(&self.socket)
+            .await
+            .map_err(|source| Error::Connect { path: self.socket.clone(), source })
+    }
+
+    /// Registers; also gives what tells that the plugin has been told what exists.
+    async fn speak(
+        &self,
+        stream: UnixStream,
+        plugin: Arc<dyn Plugin>,
+    ) -> Result<(Connection, answer::Synchronized), Error> {
         let tasks = TaskTracker::new();
-        let service = PluginService { plugin, partial: Arc::default() };
+        let (service, synchronized) = PluginService::new(plugin, self.failure_policy, self.late);
         let link = Link::start(stream, Side::Plugin, Arc::new(service), &tasks);
         let request = RegisterPluginRequest {
             plugin_name: self.name.clone(),
             plugin_idx: self.index.clone(),
             nri_version: NRI_VERSION.into(),
         };
-        let connection = Connection { link, tasks, timeout: self.timeout };
-        match connection.link.call::<_, Empty>("RegisterPlugin", &request, self.timeout).await {
-            Ok(_) => Ok(connection),
+        let connection = Connection { link: link.clone(), tasks, timeout: self.timeout };
+        // One that is given up here leaves nothing running.
+        let mut unregistered = CloseOnDrop(Some(link));
+        let registered = connection.link.call::<_, Empty>("RegisterPlugin", &request, self.timeout).await;
+        match registered {
+            Ok(_) => {
+                unregistered.0 = None;
+                Ok((connection, synchronized))
+            }
             Err(source) => {
                 connection.close().await;
                 Err(Error::Register { name: self.name.clone(), index: self.index.clone(), source })
             }
         }
     }
+}
+
+struct CloseOnDrop(Option<Link>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        if let Some(link) = &self.0 {
+            link.close();
+        }
+    }
+}
+
+fn descriptor_failed(source: std::io::Error) -> Error {
+    Error::Connect { path: "descriptor".into(), source }
+}
+
+fn stream_of(socket: OwnedFd) -> Result<UnixStream, Error> {
+    let stream = std::os::unix::net::UnixStream::from(socket);
+    stream.set_nonblocking(true).map_err(descriptor_failed)?;
+    UnixStream::from_std(stream).map_err(descriptor_failed)
 }
 
 /// A registered plugin's connection.
@@ -242,129 +308,17 @@ impl Connection {
         update: Vec<ContainerUpdate>,
         evict: Vec<ContainerEviction>,
     ) -> Result<Vec<ContainerUpdate>, CallError> {
-        let request = UpdateContainersRequest { update, evict };
-        let answer: UpdateContainersResponse =
-            self.link.call("UpdateContainers", &request, self.timeout).await?;
-        Ok(answer.failed)
+        ask_to_update(&self.link, self.timeout, update, evict).await
     }
 }
 
-/// What has been told in parts so far.
-type Partial = Arc<std::sync::Mutex<SynchronizeRequest>>;
-
-struct PluginService {
-    plugin: Arc<dyn Plugin>,
-    partial: Partial,
-}
-
-impl Service for PluginService {
-    fn call(&self, method: String, payload: Bytes) -> BoxFuture<'static, Result<Vec<u8>, Status>> {
-        let (plugin, partial) = (self.plugin.clone(), self.partial.clone());
-        Box::pin(async move { answer(&*plugin, &partial, &method, payload).await })
-    }
-}
-
-async fn answer(
-    plugin: &dyn Plugin,
-    partial: &Partial,
-    method: &str,
-    payload: Bytes,
-) -> Result<Vec<u8>, Status> {
-    let refused = |error: Refusal| status(code::UNKNOWN, error.to_string());
-    match method {
-        "Configure" => {
-            plugin.configure(argument(payload)?).await.map_err(refused)?;
-            let events = plugin.events().iter().fold(0, |mask, event| mask | 1 << (*event as i32 - 1));
-            Ok(ConfigureResponse { events, failure_policy: None }.encode_to_vec())
-        }
-        "Synchronize" => synchronize(plugin, partial, argument(payload)?).await,
-        "Shutdown" => Ok(Empty {}.encode_to_vec()),
-        "CreateContainer" => {
-            let CreateContainerRequest { pod, container } = argument(payload)?;
-            let (pod, container) = (pod.unwrap_or_default(), container.unwrap_or_default());
-            Ok(plugin.create_container(pod, container).await.map_err(refused)?.encode_to_vec())
-        }
-        "UpdateContainer" => {
-            let UpdateContainerRequest { pod, container, linux_resources } = argument(payload)?;
-            let (pod, container) = (pod.unwrap_or_default(), container.unwrap_or_default());
-            let answer = plugin.update_container(pod, container, linux_resources.unwrap_or_default()).await;
-            Ok(answer.map_err(refused)?.encode_to_vec())
-        }
-        "UpdatePodSandbox" => {
-            plugin.update_pod_sandbox(argument(payload)?).await.map_err(refused)?;
-            Ok(UpdatePodSandboxResponse {}.encode_to_vec())
-        }
-        "StopContainer" => {
-            let StopContainerRequest { pod, container } = argument(payload)?;
-            let answer = plugin.stop_container(pod.unwrap_or_default(), container.unwrap_or_default()).await;
-            Ok(StopContainerResponse { update: answer.map_err(refused)? }.encode_to_vec())
-        }
-        "ValidateContainerAdjustment" => {
-            let reason = plugin.validate(argument(payload)?).await.map_err(refused)?;
-            let reject = reason.is_some();
-            Ok(ValidateContainerAdjustmentResponse { reject, reason: reason.unwrap_or_default() }
-                .encode_to_vec())
-        }
-        "StateChange" => {
-            let change: StateChangeEvent = argument(payload)?;
-            let event = Event::try_from(change.event).unwrap_or(Event::Unknown);
-            happened(plugin, event, change.pod, change.container).await
-        }
-        _ => {
-            let Some(event) = notification(method) else {
-                return Err(status(code::UNIMPLEMENTED, format!("method {method}")));
-            };
-            // All these requests are alike: a pod, and a container where there is one.
-            let CreateContainerRequest { pod, container } = argument(payload)?;
-            happened(plugin, event, pod, container).await
-        }
-    }
-}
-
-/// The events that ask for nothing back.
-fn notification(method: &str) -> Option<Event> {
-    Some(match method {
-        "RunPodSandbox" => Event::RunPodSandbox,
-        "PostUpdatePodSandbox" => Event::PostUpdatePodSandbox,
-        "StopPodSandbox" => Event::StopPodSandbox,
-        "RemovePodSandbox" => Event::RemovePodSandbox,
-        "PostCreateContainer" => Event::PostCreateContainer,
-        "StartContainer" => Event::StartContainer,
-        "PostStartContainer" => Event::PostStartContainer,
-        "PostUpdateContainer" => Event::PostUpdateContainer,
-        "RemoveContainer" => Event::RemoveContainer,
-        _ => return None,
-    })
-}
-
-async fn happened(
-    plugin: &dyn Plugin,
-    event: Event,
-    pod: Option<PodSandbox>,
-    container: Option<Container>,
-) -> Result<Vec<u8>, Status> {
-    let what = Happened { event, pod: pod.unwrap_or_default(), container };
-    plugin.happened(what).await.map_err(|error| status(code::UNKNOWN, error.to_string()))?;
-    Ok(Empty {}.encode_to_vec())
-}
-
-async fn synchronize(
-    plugin: &dyn Plugin,
-    partial: &Partial,
-    request: SynchronizeRequest,
-) -> Result<Vec<u8>, Status> {
-    let whole = {
-        let mut so_far = partial.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        so_far.pods.extend(request.pods);
-        so_far.containers.extend(request.containers);
-        if request.more {
-            return Ok(SynchronizeResponse { update: Vec::new(), more: true }.encode_to_vec());
-        }
-        std::mem::take(&mut *so_far)
-    };
-    let update = plugin
-        .synchronize(whole.pods, whole.containers)
-        .await
-        .map_err(|error| status(code::UNKNOWN, error.to_string()))?;
-    Ok(SynchronizeResponse { update, more: false }.encode_to_vec())
+async fn ask_to_update(
+    link: &Link,
+    limit: Duration,
+    update: Vec<ContainerUpdate>,
+    evict: Vec<ContainerEviction>,
+) -> Result<Vec<ContainerUpdate>, CallError> {
+    let request = UpdateContainersRequest { update, evict };
+    let answer: UpdateContainersResponse = link.call("UpdateContainers", &request, limit).await?;
+    Ok(answer.failed)
 }

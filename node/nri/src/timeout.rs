@@ -8,6 +8,8 @@ use crate::link::CallError;
 pub(crate) const REGISTRATION: Duration = Duration::from_secs(5);
 /// How long a plugin may take to answer, unless the configuration says otherwise.
 pub(crate) const REQUEST: Duration = Duration::from_secs(2);
+/// How long a plugin may take to hear that the runtime ends.
+pub(crate) const FAREWELL: Duration = Duration::from_millis(500);
 
 /// The answer of an exchange that is over in time.
 ///

@@ -460,3 +460,65 @@ async fn a_flood_of_updates_holds_up_nobody_else() {
     assert!(runtime.node.updates.lock().unwrap().len() < 100_000, "it was slowed down");
     runtime.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn not_to_know_an_event_is_no_consent_of_a_required_plugin_that_asked_for_it() {
+    let asked = |events: i32| {
+        move |method: &str| match method {
+            "Configure" => {
+                Does::Answer(ConfigureResponse { events, ..ConfigureResponse::default() }.encode_to_vec())
+            }
+            "Synchronize" => polite(method),
+            _ => Does::Status(code::UNIMPLEMENTED),
+        }
+    };
+    let bit = |event: Event| 1 << (event as i32 - 1);
+    let named = bit(Event::RunPodSandbox)
+        | bit(Event::CreateContainer)
+        | bit(Event::StopPodSandbox)
+        | bit(Event::ValidateContainerAdjustment);
+    for (required, events, consents) in [(true, named, false), (true, 0, true), (false, named, true)] {
+        let runtime = Runtime::start(if required { &["bad"] } else { &[] }).await;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(bad(runtime.connect().await, asked(events)));
+        runtime.until("bad is there", |nri| nri.plugins().iter().any(|one| one.ready)).await;
+        let ran = runtime.nri.run_pod_sandbox(pod("p")).await;
+        let made = runtime.nri.create_container(pod("p"), container("c")).await.map(drop);
+        if consents {
+            assert_eq!((ran, made), (Ok(()), Ok(())), "required {required}, events {events:#x}");
+        } else {
+            let text = ran.unwrap_err().to_string();
+            assert!(
+                text.starts_with("required NRI plugin 10-bad failed at RunPodSandbox: it asked to hear of"),
+                "{text}"
+            );
+            assert!(matches!(made, Err(EventError::Failed { .. })), "{made:?}");
+        }
+        // Ways out stay open, and the plugin stays connected.
+        runtime.nri.stop_pod_sandbox(pod("p")).await.unwrap();
+        assert_eq!(runtime.nri.plugins().len(), 1);
+        tasks.abort_all();
+        runtime.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_required_validator_that_does_not_validate_rejects() {
+    for (events, rejects) in [(1 << (Event::ValidateContainerAdjustment as i32 - 1), true), (0, false)] {
+        let runtime = Runtime::start(&["bad"]).await;
+        let mut tasks = JoinSet::new();
+        let script = move |method: &str| match method {
+            "Configure" => {
+                Does::Answer(ConfigureResponse { events, ..ConfigureResponse::default() }.encode_to_vec())
+            }
+            "ValidateContainerAdjustment" => Does::Status(code::UNIMPLEMENTED),
+            other => polite(other),
+        };
+        tasks.spawn(bad(runtime.connect().await, script));
+        runtime.until("bad is there", |nri| nri.plugins().iter().any(|one| one.ready)).await;
+        let made = runtime.nri.create_container(pod("p"), container("c")).await;
+        assert_eq!(matches!(made, Err(EventError::Rejected { .. })), rejects, "{made:?}");
+        tasks.abort_all();
+        runtime.stop().await;
+    }
+}

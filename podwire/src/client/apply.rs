@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{Session, all_of, during, is_not_found, manifest, objects, resource};
+use super::{Session, all_of, during, is_not_found, is_refused, manifest, objects, resource};
 use crate::cli::ApplyArgs;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -53,9 +53,16 @@ async fn apply_one(session: &Session, mut object: Value, file: &str) -> Result<S
         .and_then(|text| serde_json::from_str(text).ok())
         .unwrap_or(Value::Null);
     mark_removed(&last, &mut object);
-    let body = ("application/strategic-merge-patch+json", serde_json::to_vec(&object)?);
     let path = format!("{item}?fieldManager=podwire-apply&fieldValidation=Strict");
-    let patched = session.send(Method::PATCH, &path, Some(body), "application/json").await;
+    let patch = async |kind| {
+        let body = (kind, serde_json::to_vec(&object)?);
+        session.send(Method::PATCH, &path, Some(body), "application/json").await
+    };
+    let mut patched = patch("application/strategic-merge-patch+json").await;
+    // Nobody knows how to merge the lists of a custom resource: they are replaced.
+    if patched.as_ref().is_err_and(|error| is_refused(error, "UnsupportedMediaType")) {
+        patched = patch("application/merge-patch+json").await;
+    }
     let patched = patched.map_err(|error| during(error, &format!("error when patching {file:?}")))?;
     let unchanged = patched["metadata"]["resourceVersion"] == live["metadata"]["resourceVersion"];
     Ok(said(if unchanged { "unchanged" } else { "configured" }))

@@ -1,11 +1,10 @@
-//! Metrics of a runtime that runs alone: one page over plain HTTP, as containerd's metrics address serves it.
+//! Metrics of a participant that runs alone: one page over plain HTTP, as containerd's metrics address serves it.
 
 use std::{convert::Infallible, net::SocketAddr};
 
 use anyhow::{Context, Result};
 use hyper::{Request, Response, StatusCode, body::Incoming, service::service_fn};
 use hyper_util::rt::TokioIo;
-use podwire_nri::Nri;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -16,23 +15,27 @@ impl Metrics {
     /// Listens on the address.
     pub async fn listen(address: SocketAddr) -> Result<Metrics> {
         let listener = TcpListener::bind(address).await;
-        Ok(Metrics(listener.with_context(|| format!("--metrics-address: listen on {address}"))?))
+        Ok(Metrics(listener.with_context(|| format!("listen for readers of metrics on {address}"))?))
     }
 
     /// Serves until `shutdown`; nothing without a page.
-    pub async fn run(page: Option<Metrics>, nri: Nri, shutdown: CancellationToken) {
+    pub async fn run(
+        page: Option<Metrics>,
+        figures: impl Fn() -> String + Clone + Send + Sync + 'static,
+        shutdown: CancellationToken,
+    ) {
         let Some(Metrics(listener)) = page else { return };
         let tasks = TaskTracker::new();
         loop {
             let stream = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => break,
-                stream = podwire_wire::accept::next(&listener, "NRI metrics") => stream,
+                stream = podwire_wire::accept::next(&listener, "metrics") => stream,
             };
-            let (nri, shutdown) = (nri.clone(), shutdown.clone());
+            let (figures, shutdown) = (figures.clone(), shutdown.clone());
             tasks.spawn(async move {
                 let answer = service_fn(move |request| {
-                    std::future::ready(Ok::<_, Infallible>(page_for(&request, &nri)))
+                    std::future::ready(Ok::<_, Infallible>(page_for(&request, &figures)))
                 });
                 let serving =
                     hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
@@ -49,10 +52,15 @@ impl Metrics {
     }
 }
 
-fn page_for(request: &Request<Incoming>, nri: &Nri) -> Response<String> {
-    let known = matches!(request.uri().path(), "/metrics" | "/v1/metrics");
-    let mut response = Response::new(if known { nri.metrics() } else { String::new() });
-    if !known {
+fn page_for(request: &Request<Incoming>, figures: &impl Fn() -> String) -> Response<String> {
+    let text = match request.uri().path() {
+        "/metrics" | "/v1/metrics" => Some(figures()),
+        "/healthz" => Some("ok".to_owned()),
+        _ => None,
+    };
+    let is_known = text.is_some();
+    let mut response = Response::new(text.unwrap_or_default());
+    if !is_known {
         *response.status_mut() = StatusCode::NOT_FOUND;
     }
     response.headers_mut().insert(

@@ -1,6 +1,6 @@
 //! Pictures of a pod's path for a terminal: lanes when it is wide, a list when it is narrow, a table of many pods.
 
-use super::{Arrow, lanes, twin};
+use super::{Arrow, lanes, start, twin};
 use crate::client::columns;
 
 /// The order in which the mission's diagrams name the participants.
@@ -36,6 +36,14 @@ pub fn shown_time(micros: u64) -> String {
     if millis >= 1000.0 { format!("{:.2} s", millis / 1000.0) } else { format!("{millis:.1} ms") }
 }
 
+/// When an arrow began, counted from the start of the path; what was before it has a minus.
+pub fn shown_start(arrow: &Arrow, start: u64) -> String {
+    match arrow.began().checked_sub(start) {
+        Some(after) => shown_time(after),
+        None => format!("-{}", shown_time(start - arrow.began())),
+    }
+}
+
 /// A sequence diagram for a terminal `width` columns wide; a list when it is too narrow for lanes.
 pub fn sequence(arrows: &[Arrow], width: usize) -> String {
     let names = participants(arrows);
@@ -44,7 +52,7 @@ pub fn sequence(arrows: &[Arrow], width: usize) -> String {
 }
 
 fn list(arrows: &[Arrow]) -> String {
-    let start = arrows.first().map_or(0, Arrow::began);
+    let start = start(arrows);
     let mut lines = vec![["AT", "TOOK", "FROM", "TO", "WHAT"].map(str::to_owned).to_vec()];
     for arrow in arrows {
         let to = if arrow.is_note() { String::new() } else { arrow.to.clone() };
@@ -55,13 +63,7 @@ fn list(arrows: &[Arrow]) -> String {
                 what.push_str(more);
             }
         }
-        lines.push(vec![
-            shown_time(arrow.began() - start),
-            shown_time(arrow.micros),
-            arrow.from.clone(),
-            to,
-            what,
-        ]);
+        lines.push(vec![shown_start(arrow, start), shown_time(arrow.micros), arrow.from.clone(), to, what]);
     }
     let mut text = columns(&lines);
     for name in participants(arrows) {
@@ -79,6 +81,7 @@ pub fn summary(pods: &[Vec<Arrow>]) -> String {
     let mut lines = vec![head];
     for arrows in pods {
         let Some(first) = arrows.first() else { continue };
+        let start = start(arrows);
         let sum = |prefix: &str, to: &str| -> String {
             let own: Vec<u64> = arrows
                 .iter()
@@ -88,7 +91,10 @@ pub fn summary(pods: &[Vec<Arrow>]) -> String {
             if own.is_empty() { "-".to_owned() } else { shown_time(own.iter().sum()) }
         };
         let until = |wanted: &dyn Fn(&Arrow) -> bool| -> String {
-            arrows.iter().find(|a| wanted(a)).map_or("-".to_owned(), |a| shown_time(a.ended - first.began()))
+            arrows
+                .iter()
+                .find(|a| wanted(a))
+                .map_or("-".to_owned(), |a| shown_time(a.ended.saturating_sub(start)))
         };
         lines.push(vec![
             first.pod.clone(),
@@ -97,7 +103,8 @@ pub fn summary(pods: &[Vec<Arrow>]) -> String {
             sum("ADD", "CNIPlugin"),
             sum("CreateContainer", "ContainerRuntime"),
             sum("StartContainer", "ContainerRuntime"),
-            last_status_before_stop(arrows).map_or("-".to_owned(), |ended| shown_time(ended - first.began())),
+            last_status_before_stop(arrows)
+                .map_or("-".to_owned(), |ended| shown_time(ended.saturating_sub(start))),
         ]);
     }
     columns(&lines)
@@ -147,6 +154,31 @@ pub mod tests {
         assert!(narrow.ends_with("ContainerRuntime is containerd v2.4.2\n"), "{narrow}");
         let wide = sequence(&path(), 160);
         assert!(wide.contains('▶') && wide.contains('◆'), "{wide}");
+    }
+
+    #[test]
+    fn what_was_before_the_pod_is_shown_before_its_start() {
+        let mut arrows = path();
+        for arrow in &mut arrows {
+            arrow.ended += 1_000_000;
+        }
+        let table = summary(&[arrows.clone()]);
+        let earlier = Arrow {
+            pod: "default/web".to_owned(),
+            from: "Kubelet".to_owned(),
+            to: "example.com/gpu".to_owned(),
+            what: "ListAndWatch".to_owned(),
+            side: "earlier".to_owned(),
+            ended: 500_000,
+            micros: 1_000,
+            ..Arrow::default()
+        };
+        arrows.insert(0, earlier);
+        let list = list(&arrows);
+        let at =
+            |line: usize| list.lines().nth(line).unwrap_or_default().split("   ").next().unwrap().to_owned();
+        assert_eq!((at(1).as_str(), at(2).as_str()), ("-501.0 ms", "0.0 ms"), "{list}");
+        assert_eq!(summary(&[arrows]), table, "the pod took no longer because its device was there before");
     }
 
     #[test]

@@ -1,16 +1,20 @@
 //! The sequence diagram in a wide terminal: one lane per participant, one row per call, note and answer.
 
-use super::{Arrow, Moment, draw::shown_time, moments, twin};
+use super::{
+    Arrow, Moment,
+    draw::{shown_start, shown_time},
+    moments, start, twin,
+};
 
 /// Draws the diagram with lanes `lane` columns wide.
 pub fn lanes(arrows: &[Arrow], names: &[String], lane: usize) -> String {
     let board = Board { names, lane };
     let mut text = String::new();
     board.heads(arrows, &mut text);
-    let start = arrows.first().map_or(0, Arrow::began);
+    let start = start(arrows);
     for moment in moments(arrows) {
         match moment {
-            Moment::Call(arrow) => board.call(arrow, &shown_time(arrow.began() - start), &mut text),
+            Moment::Call(arrow) => board.call(arrow, &shown_start(arrow, start), &mut text),
             Moment::Reply(arrow) => board.reply(arrow, &mut text),
         }
     }

@@ -2,8 +2,8 @@
 
 use super::{
     Arrow, Moment,
-    draw::{participants, shown_time},
-    moments, twin,
+    draw::{participants, shown_start, shown_time},
+    moments, start, twin,
 };
 
 /// The diagram: participants in the documents' order, then calls, notes and answers as they happened.
@@ -16,11 +16,11 @@ pub fn mermaid(arrows: &[Arrow]) -> String {
         let alias = shown.map(|shown| format!(" as {}", safe(shown))).unwrap_or_default();
         text.push_str(&format!("    participant {plain}{alias}\n"));
     }
-    let start = arrows.first().map_or(0, Arrow::began);
+    let start = start(arrows);
     for moment in moments(arrows) {
         let (Moment::Call(arrow) | Moment::Reply(arrow)) = moment;
         let (from, to) = (identifier(&arrow.from), identifier(&arrow.to));
-        let (at, took) = (shown_time(arrow.began() - start), shown_time(arrow.micros));
+        let (at, took) = (shown_start(arrow, start), shown_time(arrow.micros));
         let what = safe(&arrow.what);
         text.push_str(&match moment {
             Moment::Call(arrow) if arrow.is_note() => format!("    Note over {from}: {what} [{at}]\n"),

@@ -12,13 +12,17 @@ import (
 	"os"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
@@ -36,6 +40,7 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/node/install"
 	_ "k8s.io/kubernetes/pkg/apis/policy/install"
 	_ "k8s.io/kubernetes/pkg/apis/rbac/install"
+	_ "k8s.io/kubernetes/pkg/apis/resource/install"
 	_ "k8s.io/kubernetes/pkg/apis/scheduling/install"
 	_ "k8s.io/kubernetes/pkg/apis/storage/install"
 
@@ -80,6 +85,10 @@ import (
 	"k8s.io/kubernetes/pkg/registry/rbac/clusterrolebinding"
 	"k8s.io/kubernetes/pkg/registry/rbac/role"
 	"k8s.io/kubernetes/pkg/registry/rbac/rolebinding"
+	"k8s.io/kubernetes/pkg/registry/resource/deviceclass"
+	"k8s.io/kubernetes/pkg/registry/resource/resourceclaim"
+	"k8s.io/kubernetes/pkg/registry/resource/resourceclaimtemplate"
+	"k8s.io/kubernetes/pkg/registry/resource/resourceslice"
 	"k8s.io/kubernetes/pkg/registry/scheduling/priorityclass"
 	"k8s.io/kubernetes/pkg/registry/storage/csidriver"
 	"k8s.io/kubernetes/pkg/registry/storage/csinode"
@@ -99,6 +108,23 @@ var resolve = resolver.ResourceResolverFunc(func(kind schema.GroupVersionKind) (
 
 var policies = validatingadmissionpolicy.NewStrategy(nil, resolve)
 
+// spaces has one namespace for every name; in that named "plain" nobody gets devices that others use.
+type spaces struct{ typedv1.NamespaceInterface }
+
+func (spaces) Get(_ context.Context, name string, _ metav1.GetOptions) (*corev1.Namespace, error) {
+	found := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if name != "plain" {
+		found.Labels = map[string]string{"resource.kubernetes.io/admin-access": "true"}
+	}
+	return found, nil
+}
+
+var everything = authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+	return authorizer.DecisionAllow, "", nil
+})
+
+var claims = resourceclaim.NewStrategy(spaces{}, everything)
+
 var strategies = map[string]parts{
 	"certificatesigningrequests":        {"": certificates.Strategy, "status": certificates.StatusStrategy, "approval": certificates.ApprovalStrategy},
 	"clusterrolebindings":               {"": clusterrolebinding.Strategy},
@@ -111,6 +137,7 @@ var strategies = map[string]parts{
 	"csistoragecapacities":              {"": csistoragecapacity.Strategy},
 	"daemonsets":                        {"": daemonset.Strategy, "status": daemonset.StatusStrategy},
 	"deployments":                       {"": deployment.Strategy, "status": deployment.StatusStrategy},
+	"deviceclasses":                     {"": deviceclass.Strategy},
 	"endpoints":                         {"": endpoint.Strategy},
 	"endpointslices":                    {"": endpointslice.Strategy},
 	"events":                            {"": event.Strategy},
@@ -133,6 +160,9 @@ var strategies = map[string]parts{
 	"prioritylevelconfigurations":       {"": prioritylevelconfiguration.Strategy, "status": prioritylevelconfiguration.StatusStrategy},
 	"replicasets":                       {"": replicaset.Strategy, "status": replicaset.StatusStrategy},
 	"replicationcontrollers":            {"": replicationcontroller.Strategy, "status": replicationcontroller.StatusStrategy},
+	"resourceclaims":                    {"": claims, "status": resourceclaim.NewStatusStrategy(claims)},
+	"resourceclaimtemplates":            {"": resourceclaimtemplate.NewStrategy(spaces{})},
+	"resourceslices":                    {"": resourceslice.Strategy},
 	"rolebindings":                      {"": rolebinding.Strategy},
 	"roles":                             {"": role.Strategy},
 	"runtimeclasses":                    {"": runtimeclass.Strategy},

@@ -27,6 +27,22 @@ const EDGES: &[(&str, &[&str])] = &[
     ("podwire-netdev", &["podwire-linux"]),
     ("podwire-image", &["podwire-api", "podwire-linux", "podwire-trace", "podwire-wire"]),
     ("podwire-devplugin", &["podwire-linux", "podwire-wire"]),
+    (
+        "podwire-netplugin",
+        &["podwire-api", "podwire-client", "podwire-linux", "podwire-nri", "podwire-trace"],
+    ),
+    (
+        "podwire-netdriver",
+        &[
+            "podwire-cel",
+            "podwire-client",
+            "podwire-linux",
+            "podwire-netdev",
+            "podwire-nri",
+            "podwire-trace",
+            "podwire-wire",
+        ],
+    ),
     ("podwire-nri", &["podwire-wire", "podwire-trace"]),
     ("podwire-cni", &["podwire-cni-lib"]),
     ("podwire-cel", &["podwire-api"]),
@@ -34,7 +50,14 @@ const EDGES: &[(&str, &[&str])] = &[
     ("podwire-testkit", &["podwire-linux"]),
     (
         "podwire-bench",
-        &["podwire-testkit", "podwire-cni-lib", "podwire-linux", "podwire-nri", "podwire-wire"],
+        &[
+            "podwire-testkit",
+            "podwire-cni-lib",
+            "podwire-linux",
+            "podwire-netplugin",
+            "podwire-nri",
+            "podwire-wire",
+        ],
     ),
     ("podwire-tests", &["podwire-image", "podwire-testkit"]),
     ("xtask", &["podwire-testkit"]),
@@ -42,12 +65,22 @@ const EDGES: &[(&str, &[&str])] = &[
 
 /// Edges that only tests have, beside those above.
 const TEST_EDGES: &[(&str, &[&str], &str)] = &[
+    ("podwire-api", &["podwire-cel"], "claims carry expressions, which its tests judge too"),
     ("podwire-scheduler", &["podwire-apiserver", "podwire-store"], "tested against a real API server"),
     ("podwire-controllers", &["podwire-apiserver", "podwire-store"], "tested against a real API server"),
     ("podwire-kubelet", &["podwire-apiserver", "podwire-store"], "tested against a real API server"),
+    (
+        "podwire-netdriver",
+        &["podwire-apiserver", "podwire-store", "podwire-testkit"],
+        "tested against a real API server",
+    ),
     ("podwire-container", &["podwire-testkit"], "cgroups and images of its own"),
     ("podwire-runtime", &["podwire-testkit"], "cgroups and images of its own"),
-    ("podwire-tests", &["podwire-linux", "podwire-nri", "podwire-wire"], "plays every peer of the node"),
+    (
+        "podwire-tests",
+        &["podwire-client", "podwire-linux", "podwire-nri", "podwire-wire"],
+        "plays every peer of the node",
+    ),
 ];
 
 /// The composition root may know everybody.

@@ -14,7 +14,8 @@ use super::{first, output, output_bytes};
 /// tmpfs with mapped ids.
 pub const LINES: &[&str] = &["6.12", "6.1"];
 
-/// Kernel modules a node needs, loaded by the init in this order (dependencies follow by themselves).
+/// Kernel modules a node needs, loaded by the init in this order (dependencies follow by themselves). Not nfnetlink_log: the
+/// network plugin must do without it.
 const MODULES: &[&str] = &[
     "virtio_pci",
     "virtio_blk",
@@ -37,6 +38,8 @@ const MODULES: &[&str] = &[
     "nft_fib_ipv6",
     "nf_conntrack",
     "br_netfilter",
+    "nf_conntrack_netlink",
+    "sctp",
     "sch_tbf",
     "ifb",
     "act_mirred",

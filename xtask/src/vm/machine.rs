@@ -19,10 +19,16 @@ const PATIENCE: Duration = Duration::from_secs(2700);
 const SECTOR: usize = 512;
 
 /// What the machine starts from.
+#[derive(Clone)]
 pub struct Machine {
     pub kernel: PathBuf,
     pub initramfs: PathBuf,
+    /// NUMA nodes, each with a CPU and its part of the memory.
+    pub nodes: usize,
 }
+
+/// The machine's memory in MB.
+const MEMORY: usize = 2048;
 
 /// How a boot is to end.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,6 +63,19 @@ impl Disk {
 }
 
 impl Machine {
+    /// The emulator's words for several NUMA nodes.
+    fn numa(&self) -> Vec<String> {
+        if self.nodes < 2 {
+            return Vec::new();
+        }
+        let nodes = (0..self.nodes).flat_map(|node| {
+            let memory = format!("memory-backend-ram,id=memory{node},size={}M", MEMORY / self.nodes);
+            let node = format!("node,memdev=memory{node},cpus={node},nodeid={node}");
+            ["-object".to_owned(), memory, "-numa".to_owned(), node]
+        });
+        ["-smp".to_owned(), self.nodes.to_string()].into_iter().chain(nodes).collect()
+    }
+
     /// Boots with `disk`, runs the tests of these names, and fails unless it ends as wanted.
     pub fn boot(&self, disk: &Disk, tests: &[&str], end: End) -> Result<()> {
         println!("vm: booting for {}", tests.join(" "));
@@ -65,7 +84,9 @@ impl Machine {
         names.resize(names.len().next_multiple_of(SECTOR), 0);
         fs::write(&list, names)?;
         let mut emulator = Command::new("qemu-system-x86_64")
-            .args(["-machine", "q35,accel=tcg", "-cpu", "max", "-m", "2048", "-nographic", "-no-reboot"])
+            .args(["-machine", "q35,accel=tcg", "-cpu", "max", "-nographic", "-no-reboot"])
+            .args(["-m", &MEMORY.to_string()])
+            .args(self.numa())
             .args(["-nic", "none", "-monitor", "none"])
             .arg("-drive")
             .arg(format!("file={},format=raw,if=virtio", disk.0.display()))

@@ -60,7 +60,7 @@ impl FieldSelector {
                         "\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
                     )
                 } else {
-                    format!("field label not supported: {field}")
+                    format!("field label not supported{}: {field}", kind.strategy.selected_kind())
                 }));
             }
         }

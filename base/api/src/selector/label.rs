@@ -8,7 +8,7 @@ use super::{LabelRequirement, Operator, SelectorError};
 use crate::syntax;
 
 /// A parsed label selector: all terms must hold.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct LabelSelector {
     terms: Vec<LabelRequirement>,
     nothing: bool,
@@ -69,6 +69,12 @@ impl LabelSelector {
     pub fn require(&mut self, key: &str, value: &str, equal: bool) {
         let operator = if equal { Operator::Equals } else { Operator::NotEquals };
         self.terms.push(LabelRequirement { key: key.to_owned(), operator, values: vec![value.to_owned()] });
+    }
+
+    /// Also requires all that `other` does.
+    pub fn require_all(&mut self, other: &LabelSelector) {
+        self.terms.extend(other.terms.iter().cloned());
+        self.nothing |= other.nothing;
     }
 
     /// The terms, sorted by key.

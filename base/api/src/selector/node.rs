@@ -11,7 +11,7 @@ use super::{LabelRequirement, Operator};
 type Raw<'a> = (&'a str, &'a str, Vec<String>);
 
 /// A condition on a field of the node; `metadata.name` is the only one with a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct FieldTerm {
     key: String,
     equals: bool,
@@ -19,7 +19,7 @@ struct FieldTerm {
 }
 
 /// One term of a node selector: all of its requirements, on labels and on fields, must hold.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NodeSelectorTerm {
     labels: Vec<LabelRequirement>,
     fields: Vec<FieldTerm>,
@@ -62,6 +62,13 @@ impl NodeSelectorTerm {
         self.readable && self.labels.is_empty() && self.fields.is_empty()
     }
 
+    /// The one name that a node must have to satisfy the term, if it says so; an empty one when it asks for two at once.
+    pub fn only_name(&self) -> Option<&str> {
+        let mut names = self.fields.iter().filter(|one| one.equals && one.key == "metadata.name");
+        let first = names.next()?.value.as_str();
+        Some(if names.all(|one| one.value == first) { first } else { "" })
+    }
+
     /// Whether the node of this name satisfies the term, given a way to look up its labels.
     pub fn matches<'a>(&self, name: &str, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         let field = |one: &FieldTerm| {
@@ -90,7 +97,7 @@ impl From<&Value> for NodeSelectorTerm {
 }
 
 /// What a pod requires of its node: every label of its `nodeSelector`, and one term of its affinity.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct RequiredNodeAffinity {
     /// Labels with their values.
     pub labels: Vec<(String, String)>,
@@ -99,6 +106,11 @@ pub struct RequiredNodeAffinity {
 }
 
 impl RequiredNodeAffinity {
+    /// Whether every node will do.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.terms.is_none()
+    }
+
     /// Whether the pod may run on the node of this name, given a way to look up its labels.
     pub fn matches<'a>(&self, name: &str, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.labels.iter().all(|(key, value)| label(key) == Some(value))
@@ -122,7 +134,7 @@ impl From<&Value> for RequiredNodeAffinity {
 }
 
 /// Terms that make a node more welcome, each with its weight.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct NodePreferences(pub Vec<(i64, NodeSelectorTerm)>);
 
 impl NodePreferences {

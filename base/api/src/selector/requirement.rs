@@ -6,7 +6,7 @@ use super::SelectorError;
 use crate::syntax;
 
 /// How a term compares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operator {
     /// `=` or `==`.
     Equals,
@@ -46,7 +46,7 @@ impl Operator {
 }
 
 /// One term of a label selector.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LabelRequirement {
     /// Label key.
     pub key: String,

@@ -140,7 +140,7 @@ impl Shaping {
                             *entry = null_element(&field.ty);
                         }
                         match &field.ty {
-                            Type::Message(_) => self.value(owner, field, entry, &path.child(key))?,
+                            Type::Message(_) => self.value(owner, field, entry, &path.entry(key))?,
                             _ => self.value(owner, field, entry, path)?,
                         }
                     }
@@ -198,8 +198,8 @@ fn scalar(ty: &Type, value: &mut Value) -> Result<bool, TypeError> {
         Type::Time => instant(value, time::to_seconds)?,
         Type::MicroTime => instant(value, time::to_micros)?,
         Type::Duration => value.as_str().is_some_and(|text| time::parse_duration(text).is_some()),
-        Type::Fields | Type::Raw => value.is_object() || value.is_array(),
-        Type::Json => true,
+        Type::Fields => value.is_object() || value.is_array(),
+        Type::Raw | Type::Json => true,
         Type::Strs => value.as_array().is_some_and(|items| items.iter().all(Value::is_string)),
         Type::Message(_) => value.is_object(),
         Type::SchemaOr(..) => true,

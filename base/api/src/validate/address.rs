@@ -136,6 +136,20 @@ pub(super) fn legacy_range(value: &str, before: &HashSet<&str>, path: &Path<'_>,
     }
 }
 
+/// The address of an interface with the length of its network's prefix, in canonical form.
+pub(super) fn of_interface(value: &str, path: &Path<'_>, errors: &mut Errors) {
+    let Some(range) = parse_range(value) else {
+        let words = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)";
+        return errors.invalid(path, value, words);
+    };
+    let length = i16::from(range.length);
+    let length = if range.is_mapped() && length > 32 { length - 96 } else { length };
+    let canonical = format!("{}/{length}", range.given.to_canonical());
+    if canonical != value {
+        errors.invalid(path, value, &format!("must be in canonical form ({canonical:?})"));
+    }
+}
+
 /// A range in canonical form.
 pub(super) fn canonical_range(value: &str, path: &Path<'_>, errors: &mut Errors) {
     match range_complaint(value) {

@@ -1,283 +1,296 @@
-//! Rules of dynamic resource allocation: claims, claim templates, device classes and slices.
+//! Rules of dynamic resource allocation: claims, claim templates, device classes and slices, in upstream's order.
+//!
+//! Here is what several of the kinds have: names, lists that are bounded, selectors and configurations. Expressions
+//! are judged by whoever the complaints are collected with.
+//!
+//! <https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/resource-claim-v1/>
+
+mod capacity;
+mod claim;
+mod class;
+mod shown;
+mod slice;
+mod status;
+
+use std::borrow::Cow;
 
 use serde_json::Value;
 
 use super::error::{Errors, Seen, list, text};
+use super::volume::driver_name;
+use super::{meta, pod};
 use crate::path::Path;
 use crate::syntax;
 
+pub(crate) use claim::{claim_change, claim_object, template_change, template_object};
+pub(crate) use class::{class_change, class_object};
+pub(crate) use slice::{slice_change, slice_object};
+pub(crate) use status::claim_status_change;
+
+/// Requests of a claim, and devices that one is given.
 const MOST_REQUESTS: usize = 32;
-const MOST_DEVICES: usize = 128;
-const MOST_FACTS: usize = 32;
+const MOST_SELECTORS: usize = 32;
+const MOST_CONFIGS: usize = 32;
+const LONGEST_EXPRESSION: usize = 10 * 1024;
+const LONGEST_PARAMETERS: usize = 10 * 1024;
+/// The longest name in a domain, and the longest with it.
+const LONGEST_IDENTIFIER: usize = 32;
+const LONGEST_QUALIFIED: usize = 63 + 1 + LONGEST_IDENTIFIER;
+const LONGEST_POOL: usize = 253;
+const LONGEST_LABEL: usize = 63;
+const MOST_BINDING_CONDITIONS: usize = 4;
 
-pub(crate) fn claim_object(object: &Value, errors: &mut Errors) {
-    let spec = Path::root("spec");
-    claim(&object["spec"]["devices"], &spec.child("devices"), errors);
-}
-
-pub(crate) fn claim_template(object: &Value, errors: &mut Errors) {
-    let spec = Path::root("spec");
-    let inner = spec.child("spec");
-    claim(&object["spec"]["spec"]["devices"], &inner.child("devices"), errors);
-}
-
-/// Neither a claim nor its template changes once it is stored.
-pub(crate) fn claim_update(new: &Value, old: &Value, errors: &mut Errors) {
-    errors.immutable(&Path::root("spec"), &new["spec"], &old["spec"]);
-}
-
-pub(crate) fn class(object: &Value, errors: &mut Errors) {
-    let spec = Path::root("spec");
-    selectors(&object["spec"]["selectors"], &spec.child("selectors"), errors);
-    configs(&object["spec"]["config"], &spec.child("config"), errors);
-}
-
-pub(crate) fn slice_object(object: &Value, errors: &mut Errors) {
-    slice(&object["spec"], &Path::root("spec"), errors);
-}
-
-/// A slice stays with its driver, pool and node.
-pub(crate) fn slice_update(new: &Value, old: &Value, errors: &mut Errors) {
-    let spec = Path::root("spec");
-    let pool = spec.child("pool");
-    errors.immutable(&pool.child("name"), &new["spec"]["pool"]["name"], &old["spec"]["pool"]["name"]);
-    for field in ["driver", "nodeName"] {
-        errors.immutable(&spec.child(field), &new["spec"][field], &old["spec"][field]);
-    }
-}
-
-fn too_many(given: usize, most: usize, path: &Path<'_>, errors: &mut Errors) {
-    if given > most {
-        errors.too_many(path, given, most);
-    }
-}
-
-fn label(value: &Value, path: &Path<'_>, errors: &mut Errors) {
-    match text(value) {
-        "" => errors.required(path, ""),
-        name => errors.all_invalid(path, name, syntax::dns_label(name)),
-    }
-}
-
-fn unique<'a>(
-    items: &'a [Value],
+/// Looks at the items of a list, unless they are too many.
+fn each<'a>(
+    items: &'a Value,
+    most: usize,
     path: &Path<'_>,
     errors: &mut Errors,
-    mut each: impl FnMut(&'a Value, &Path<'_>, &mut Errors),
-) {
-    let mut seen = Seen::default();
+    mut one: impl FnMut(&'a Value, &Path<'_>, &mut Errors),
+) -> bool {
+    let items = list(items);
+    if items.len() > most {
+        errors.too_many(path, items.len(), most);
+        return false;
+    }
     for (i, item) in items.iter().enumerate() {
-        let here = path.index(i);
-        each(item, &here, errors);
-        let name = text(&item["name"]);
-        if seen.again(name) {
-            errors.duplicate(&here, name);
-        }
+        one(item, &path.index(i), errors);
     }
+    true
 }
 
-fn claim(devices: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let requests = list(&devices["requests"]);
-    let here = path.child("requests");
-    too_many(requests.len(), MOST_REQUESTS, &here, errors);
-    unique(requests, &here, errors, request);
-    let names: Vec<String> = requests
-        .iter()
-        .flat_map(|r| {
-            let name = text(&r["name"]).to_owned();
-            let below = list(&r["firstAvailable"])
-                .iter()
-                .map(|s| format!("{name}/{}", text(&s["name"])))
-                .collect::<Vec<_>>();
-            std::iter::once(name).chain(below)
-        })
-        .collect();
-    for field in ["constraints", "config"] {
-        let here = path.child(field);
-        for (i, entry) in list(&devices[field]).iter().enumerate() {
-            let at = here.index(i);
-            let requests = at.child("requests");
-            for (j, name) in list(&entry["requests"])
-                .iter()
-                .enumerate()
-                .filter(|(_, n)| !names.iter().any(|k| k == text(n)))
-            {
-                let words = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
-                errors.invalid(&requests.index(j), text(name), words);
-            }
-            if field == "constraints"
-                && entry["matchAttribute"].is_null()
-                && entry["distinctAttribute"].is_null()
-            {
-                errors.required(&at.child("matchAttribute"), "");
-            }
-        }
-    }
-    configs(&devices["config"], &path.child("config"), errors);
-}
-
-fn request(request: &Value, path: &Path<'_>, errors: &mut Errors) {
-    label(&request["name"], &path.child("name"), errors);
-    let alternatives = list(&request["firstAvailable"]);
-    match (request["exactly"].is_object(), !alternatives.is_empty()) {
-        (false, false) => errors.required(path, "exactly one of `exactly` or `firstAvailable` is required"),
-        (true, true) => {
-            let words =
-                "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
-            errors.invalid(path, &Value::Null, words);
-        }
-        (true, false) => exact(&request["exactly"], &path.child("exactly"), errors),
-        (false, true) => {
-            let here = path.child("firstAvailable");
-            unique(alternatives, &here, errors, |sub, at, errors| {
-                label(&sub["name"], &at.child("name"), errors);
-                exact(sub, at, errors);
-            });
-        }
-    }
-}
-
-fn exact(request: &Value, path: &Path<'_>, errors: &mut Errors) {
-    match text(&request["deviceClassName"]) {
-        "" => errors.required(&path.child("deviceClassName"), ""),
-        name => errors.all_invalid(&path.child("deviceClassName"), name, syntax::dns_subdomain(name)),
-    }
-    selectors(&request["selectors"], &path.child("selectors"), errors);
-    let count = request["count"].as_i64().unwrap_or(0);
-    match text(&request["allocationMode"]) {
-        "All" if count != 0 => {
-            errors.invalid(&path.child("count"), count, "must not be specified when allocationMode is 'All'");
-        }
-        "ExactCount" if count <= 0 => {
-            errors.invalid(&path.child("count"), count, "must be greater than zero")
-        }
-        "All" | "ExactCount" => {}
-        other => errors.not_supported(&path.child("allocationMode"), other, &["All", "ExactCount"]),
-    }
-}
-
-fn selectors(selectors: &Value, path: &Path<'_>, errors: &mut Errors) {
-    too_many(list(selectors).len(), MOST_REQUESTS, path, errors);
-    for (i, selector) in list(selectors).iter().enumerate() {
-        let here = path.index(i);
-        if !selector["cel"].is_object() {
-            errors.required(&here.child("cel"), "");
-        } else if text(&selector["cel"]["expression"]).is_empty() {
-            errors.required(&here.child("cel").child("expression"), "");
-        }
-    }
-}
-
-fn configs(configs: &Value, path: &Path<'_>, errors: &mut Errors) {
-    for (i, config) in list(configs).iter().enumerate() {
-        let here = path.index(i);
-        let opaque = &config["opaque"];
-        if !opaque.is_object() {
-            errors.required(&here.child("opaque"), "");
-            continue;
-        }
-        let at = here.child("opaque");
-        driver(&opaque["driver"], &at.child("driver"), errors);
-        if opaque["parameters"].is_null() {
-            errors.required(&at.child("parameters"), "");
-        } else if !opaque["parameters"].is_object() {
-            errors.invalid(&at.child("parameters"), "<value omitted>", "must be a valid JSON object");
-        }
-    }
-}
-
-fn driver(value: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let name = text(value);
-    if name.is_empty() {
-        errors.required(path, "");
+/// [`each`], and then that no two are the same by their key.
+fn set<'a, K: Eq + std::hash::Hash + Clone>(
+    items: &'a Value,
+    most: usize,
+    path: &Path<'_>,
+    errors: &mut Errors,
+    one: impl FnMut(&'a Value, &Path<'_>, &mut Errors),
+    key: impl Fn(&'a Value) -> K,
+    show: impl Fn(K) -> super::error::Shown,
+) {
+    if !each(items, most, path, errors, one) {
         return;
     }
-    if name.len() > 63 {
-        errors.too_long(path, 63);
+    let mut seen = Seen::default();
+    for (i, item) in list(items).iter().enumerate() {
+        let key = key(item);
+        if seen.again(key.clone()) {
+            errors.duplicate(&path.index(i), show(key));
+        }
     }
-    errors.all_invalid(path, name, syntax::dns_subdomain(&name.to_lowercase()));
 }
 
-fn slice(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
-    driver(&spec["driver"], &path.child("driver"), errors);
-    let pool = path.child("pool");
-    match text(&spec["pool"]["name"]) {
-        "" => errors.required(&pool.child("name"), ""),
-        name => {
-            for part in name.split('/') {
-                errors.all_invalid(&pool.child("name"), part, syntax::dns_subdomain(part));
+/// [`set`] of what has a name.
+fn named<'a>(
+    items: &'a Value,
+    field: &str,
+    most: usize,
+    path: &Path<'_>,
+    errors: &mut Errors,
+    one: impl FnMut(&'a Value, &Path<'_>, &mut Errors),
+) {
+    set(items, most, path, errors, one, |item| text(&item[field]), quoted);
+}
+
+fn quoted(text: &str) -> super::error::Shown {
+    super::error::Shown(format!("{text:?}"))
+}
+
+/// Looks at the entries of a map: a complaint about a key is told at the map, one about a value at its key.
+fn entries<'a>(
+    map: &'a Value,
+    longest: usize,
+    path: &Path<'_>,
+    errors: &mut Errors,
+    key: impl Fn(&'a str, &Path<'_>, &mut Errors),
+    mut value: impl FnMut(&'a Value, &Path<'_>, &mut Errors),
+) {
+    for (name, item) in map.as_object().into_iter().flatten() {
+        key(name, path, errors);
+        value(item, &path.key(&shortened(name, longest)), errors);
+    }
+}
+
+/// A text without its middle, if it is too long.
+fn shortened(text: &str, longest: usize) -> Cow<'_, str> {
+    const MARK: &str = "...";
+    if text.len() <= longest {
+        return text.into();
+    }
+    let left = longest - MARK.len();
+    let part = |range| String::from_utf8_lossy(&text.as_bytes()[range]).into_owned();
+    let head = part(0..left.div_ceil(2));
+    format!("{head}{MARK}{}", part(text.len() - left / 2..text.len())).into()
+}
+
+fn label(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    errors.all_invalid(path, name, syntax::dns_label(name));
+}
+
+fn pool_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    if name.is_empty() {
+        return errors.required(path, "");
+    }
+    if name.len() > LONGEST_POOL {
+        errors.too_long(path, LONGEST_POOL);
+    }
+    for part in name.split('/') {
+        errors.all_invalid(path, part, syntax::dns_subdomain(part));
+    }
+}
+
+/// The name of an attribute or a capacity, with or without a domain.
+fn qualified_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    let parts: Vec<&str> = name.split('/').take(3).collect();
+    match parts.as_slice() {
+        [id] => identifier(id, path, errors),
+        [domain, id] => {
+            match *domain {
+                "" => errors.invalid(path, "", "the domain must not be empty"),
+                domain => driver_name(domain, path, errors),
+            }
+            match *id {
+                "" => errors.invalid(path, "", "the name must not be empty"),
+                id => identifier(id, path, errors),
+            }
+        }
+        // As upstream has it.
+        _ => {}
+    }
+}
+
+/// The name of an attribute with its domain.
+fn fully_qualified_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    qualified_name(name, path, errors);
+    if !name.contains('/') {
+        let words = "a fully qualified name must be a domain and a name separated by a slash";
+        errors.invalid(path, name, words);
+    }
+}
+
+fn identifier(id: &str, path: &Path<'_>, errors: &mut Errors) {
+    if id.len() > LONGEST_IDENTIFIER {
+        errors.too_long(path, LONGEST_IDENTIFIER);
+    }
+    errors.all_invalid(path, id, syntax::c_identifier(id));
+}
+
+fn label_name(key: &str, path: &Path<'_>, errors: &mut Errors) {
+    errors.all_invalid(path, key, syntax::qualified_name(key));
+}
+
+/// What selects devices; expressions that are as they were stored may be what no new one may.
+fn selectors(selectors: &Value, is_stored: bool, path: &Path<'_>, errors: &mut Errors) {
+    each(selectors, MOST_SELECTORS, path, errors, |selector, path, errors| {
+        let here = path.child("cel");
+        if !selector["cel"].is_object() {
+            return errors.required(&here, "");
+        }
+        let (expression, here) = (text(&selector["cel"]["expression"]), here.child("expression"));
+        if expression.len() > LONGEST_EXPRESSION {
+            return errors.too_long(&here, LONGEST_EXPRESSION);
+        }
+        errors.selector(&here, expression, is_stored);
+    });
+}
+
+/// A configuration for drivers; parameters that are as they were stored may be longer than new ones.
+fn config(config: &Value, is_stored: bool, path: &Path<'_>, errors: &mut Errors) {
+    let (here, opaque) = (path.child("opaque"), &config["opaque"]);
+    if !opaque.is_object() {
+        return errors.required(&here, "");
+    }
+    driver_name(text(&opaque["driver"]), &here.child("driver"), errors);
+    let longest = if is_stored { usize::MAX } else { LONGEST_PARAMETERS };
+    raw(&opaque["parameters"], longest, &here.child("parameters"), errors);
+}
+
+/// A JSON object that is not looked into.
+fn raw(value: &Value, longest: usize, path: &Path<'_>, errors: &mut Errors) {
+    match value {
+        Value::Null => errors.required(path, ""),
+        value if longest != usize::MAX && is_longer(value, longest) => errors.too_long(path, longest),
+        Value::Object(_) => {}
+        _ => errors.invalid(path, "<value omitted>", "must be a valid JSON object"),
+    }
+}
+
+/// Whether a value takes more bytes than that as JSON without blanks.
+fn is_longer(value: &Value, longest: usize) -> bool {
+    struct Room(usize);
+    impl std::io::Write for Room {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 = self.0.checked_sub(bytes.len()).ok_or(std::io::ErrorKind::StorageFull)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    serde_json::to_writer(Room(longest), value).is_err()
+}
+
+fn node_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    errors.all_invalid(path, name, syntax::dns_subdomain(name));
+}
+
+const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
+
+fn toleration(toleration: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let key = text(&toleration["key"]);
+    if !key.is_empty() {
+        label_name(key, &path.child("key"), errors);
+    }
+    let (value, here) = (text(&toleration["value"]), path.child("value"));
+    match text(&toleration["operator"]) {
+        "Exists" if !value.is_empty() => {
+            errors.invalid(&here, value, "must be empty for operator `Exists`");
+        }
+        "Exists" => {}
+        "Equal" => errors.all_invalid(&here, value, syntax::label_value(value)),
+        "" => errors.required(&path.child("operator"), ""),
+        other => errors.not_supported(&path.child("operator"), other, &["Equal", "Exists"]),
+    }
+    let effect = text(&toleration["effect"]);
+    if !effect.is_empty() && !EFFECTS.contains(&effect) {
+        errors.not_supported(&path.child("effect"), effect, EFFECTS);
+    }
+}
+
+/// Conditions that a device waits for before a pod is bound, and those that end the wait.
+fn binding_conditions(given: &Value, path: &Path<'_>, errors: &mut Errors) {
+    const BOTH: [&str; 2] = ["bindingConditions", "bindingFailureConditions"];
+    for field in BOTH {
+        each(&given[field], MOST_BINDING_CONDITIONS, &path.child(field), errors, |name, path, errors| {
+            label_name(text(name), path, errors);
+        });
+    }
+    let [waits, fails] = BOTH.map(|field| list(&given[field]));
+    let among: Seen<&str> = waits.iter().map(text).collect();
+    for (field, names) in BOTH.into_iter().zip([waits, fails]) {
+        let (here, mut seen) = (path.child(field), Seen::default());
+        for (i, name) in names.iter().map(text).enumerate() {
+            if seen.again(name) {
+                errors.duplicate(&here.index(i), name);
+            }
+            if field == BOTH[1] && among.has(&name) {
+                let words = "bindingFailureConditions must not overlap with bindingConditions";
+                errors.invalid(&here.index(i), name, words);
             }
         }
     }
-    let count = spec["pool"]["resourceSliceCount"].as_i64().unwrap_or(0);
-    if count <= 0 {
-        errors.invalid(&pool.child("resourceSliceCount"), count, "must be greater than zero");
-    }
-    if let Some(generation) = spec["pool"]["generation"].as_i64().filter(|g| *g < 0) {
-        errors.invalid(&pool.child("generation"), generation, "must be greater than or equal to zero");
-    }
-    where_from(spec, path, errors);
-    let devices = list(&spec["devices"]);
-    too_many(devices.len(), MOST_DEVICES, &path.child("devices"), errors);
-    unique(devices, &path.child("devices"), errors, device);
-}
-
-/// Exactly one way to say which nodes reach the devices.
-fn where_from(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
-    const ONE: &str =
-        "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
-    let mut given = Vec::new();
-    if let Some(name) = spec["nodeName"].as_str() {
-        if name.is_empty() {
-            errors.invalid(
-                &path.child("nodeName"),
-                name,
-                "must be either unset or set to a non-empty string",
-            );
-        } else {
-            given.push("`nodeName`");
-            errors.all_invalid(&path.child("nodeName"), name, syntax::dns_subdomain(name));
-        }
-    }
-    if spec["nodeSelector"].is_object() {
-        given.push("`nodeSelector`");
-    }
-    for (field, shown) in [("allNodes", "`allNodes`"), ("perDeviceNodeSelection", "`perDeviceNodeSelection`")]
-    {
-        match spec[field].as_bool() {
-            Some(true) => given.push(shown),
-            Some(false) => {
-                errors.invalid(&path.child(field), &spec[field], "must be either unset or set to true")
-            }
-            None => {}
-        }
-    }
-    match given.len() {
-        0 => errors.required(path, ONE),
-        1 => {}
-        _ => {
-            let shown = format!("{{{}}}", given.join(", "));
-            errors.invalid(path, &shown, &format!("{ONE}, but multiple fields are set"));
+    for (field, other) in [(0, 1), (1, 0)] {
+        if [waits, fails][field].is_empty() && ![waits, fails][other].is_empty() {
+            let (field, other) = (BOTH[field], BOTH[other]);
+            let words = format!("{field} are required to use {other}");
+            errors.invalid(&path.child(field), shown::any(&given[field]), &words);
         }
     }
 }
 
-fn device(device: &Value, path: &Path<'_>, errors: &mut Errors) {
-    label(&device["name"], &path.child("name"), errors);
-    let size = |field: &str| device[field].as_object().map_or(0, serde_json::Map::len);
-    let facts = size("attributes") + size("capacity");
-    if facts > MOST_FACTS {
-        let words = format!("the total number of attributes and capacities must not exceed {MOST_FACTS}");
-        errors.invalid(path, i64::try_from(facts).unwrap_or(i64::MAX), &words);
-    }
-    let attributes = path.child("attributes");
-    for (name, value) in device["attributes"].as_object().into_iter().flatten() {
-        let here = attributes.key(name);
-        let kinds = ["bool", "int", "string", "version", "bools", "ints", "strings", "versions"];
-        match kinds.iter().filter(|k| !value[**k].is_null()).count() {
-            0 => errors.invalid(&here, "", "exactly one value must be specified"),
-            1 => {}
-            _ => errors.invalid(&here, value, "exactly one value must be specified"),
-        }
-    }
+/// A selector of nodes.
+fn node_selector(selector: &Value, path: &Path<'_>, errors: &mut Errors) {
+    pod::node_selector(selector, false, path, errors);
 }

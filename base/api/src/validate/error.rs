@@ -27,6 +27,8 @@ pub enum Cause {
     TooMany,
     /// A value has the wrong type.
     TypeInvalid,
+    /// Something went wrong while the value was looked at.
+    Internal,
 }
 
 impl Cause {
@@ -42,6 +44,7 @@ impl Cause {
             Cause::TooLong => "FieldValueTooLong",
             Cause::TooMany => "FieldValueTooMany",
             Cause::TypeInvalid => "FieldValueTypeInvalid",
+            Cause::Internal => "InternalError",
         }
     }
 
@@ -55,6 +58,7 @@ impl Cause {
             Cause::Forbidden => "Forbidden",
             Cause::TooLong => "Too long",
             Cause::TooMany => "Too many",
+            Cause::Internal => "Internal error",
         }
     }
 }
@@ -194,34 +198,81 @@ impl<T: Eq + std::hash::Hash> FromIterator<T> for Seen<T> {
 /// body has fields.
 const MOST_BYTES: usize = 1 << 20;
 
+/// Why an expression that selects devices is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BadSelector {
+    /// It is no such expression; why.
+    Invalid(String),
+    /// It may cost too much.
+    TooComplex,
+}
+
+/// Judges expressions, in a language that this crate does not know.
+pub trait Judge: std::fmt::Debug {
+    /// Judges an expression that selects devices. What is stored already may use more than what is new, as another
+    /// version may have stored it.
+    fn selector(&mut self, expression: &str, is_stored: bool) -> Result<(), BadSelector>;
+}
+
+/// What is found elsewhere and told among the complaints about an object.
+#[derive(Debug, Default)]
+pub struct Beside {
+    /// Complaints that come before those of the kind's own rules.
+    pub before: Vec<FieldError>,
+    /// Who judges expressions; without a judge none is looked at.
+    pub judge: Option<Box<dyn Judge>>,
+}
+
 /// Collects complaints.
 #[derive(Debug, Default)]
-pub struct Errors(Vec<FieldError>, usize);
+pub struct Errors {
+    found: Vec<FieldError>,
+    /// How long they are together.
+    bytes: usize,
+    judge: Option<Box<dyn Judge>>,
+}
 
 impl Errors {
+    /// Collects complaints with the help of a judge.
+    pub(crate) fn with(judge: Option<Box<dyn Judge>>) -> Errors {
+        Errors { found: Vec::new(), bytes: 0, judge }
+    }
+
+    /// Judges an expression that selects devices; nothing more is once there are complaints enough.
+    pub(crate) fn selector(&mut self, path: &Path<'_>, expression: &str, is_stored: bool) {
+        if self.are_full() {
+            return;
+        }
+        match self.judge.as_mut().map(|judge| judge.selector(expression, is_stored)) {
+            None | Some(Ok(())) => {}
+            Some(Err(BadSelector::Invalid(why))) => self.invalid(path, expression, &why),
+            Some(Err(BadSelector::TooComplex)) => self.forbidden(path, "too complex, exceeds cost limit"),
+        }
+    }
+
     /// Whether there is nothing to complain about.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.found.is_empty()
     }
 
     pub(crate) fn done(self) -> Vec<FieldError> {
-        self.0
+        self.found
     }
 
     /// Whether complaints keep further rules from being asked.
     pub(crate) fn block(&self) -> bool {
         use Cause::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
         let blocks = |reason| matches!(reason, NotSupported | Required | TooLong | TooMany | TypeInvalid);
-        self.0.iter().any(|error| blocks(error.reason))
+        self.found.iter().any(|error| blocks(error.reason))
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.found.len()
     }
 
     /// Whether nothing more is collected.
     pub(crate) fn are_full(&self) -> bool {
-        self.1 > MOST_BYTES
+        self.bytes > MOST_BYTES
     }
 
     fn push(&mut self, reason: Cause, path: &Path<'_>, value: Option<String>, detail: &str) {
@@ -236,8 +287,8 @@ impl Errors {
         if self.are_full() {
             return;
         }
-        self.1 += error.field.len() + error.message.len();
-        self.0.push(error);
+        self.bytes += error.field.len() + error.message.len();
+        self.found.push(error);
     }
 
     pub(crate) fn invalid(&mut self, path: &Path<'_>, value: impl Bad, detail: &str) {
@@ -261,6 +312,11 @@ impl Errors {
 
     pub(crate) fn forbidden(&mut self, path: &Path<'_>, detail: &str) {
         self.push(Cause::Forbidden, path, None, detail);
+    }
+
+    /// Takes over complaints that were found elsewhere.
+    pub(crate) fn extend(&mut self, others: Vec<FieldError>) {
+        others.into_iter().for_each(|error| self.add(error));
     }
 
     pub(crate) fn duplicate(&mut self, path: &Path<'_>, value: impl Bad) {

@@ -32,12 +32,18 @@ pub(super) fn create(kind: &Kind, object: &Value, errors: &mut Errors) {
     }
 }
 
+/// What most kinds look at in the metadata of a changed object.
+pub(super) fn update_known(new: &Value, old: &Value, errors: &mut Errors) {
+    update(new, old, errors);
+    known_finalizers(&new["metadata"]["finalizers"], errors);
+}
+
 /// What is looked at in the metadata of a new object whatever its kind.
 pub(super) fn create_any(kind: &Kind, object: &Value, errors: &mut Errors) {
     let path = Path::root("metadata");
     let meta = &object["metadata"];
     let prefix = text(&meta["generateName"]);
-    if !prefix.is_empty() {
+    if !prefix.is_empty() && kind.strategy.looks_at_name_prefix() {
         errors.all_invalid(&path.child("generateName"), prefix, generate_name(kind, prefix));
     }
     match text(&meta["name"]) {

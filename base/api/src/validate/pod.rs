@@ -16,7 +16,7 @@ use crate::path::Path;
 use crate::syntax;
 
 pub(super) use probe::port_or_name;
-pub(super) use resources::{amounts, container_resource_name, is_counted};
+pub(super) use resources::{amounts, container_resource_name, is_counted, is_native};
 pub(super) use scheduling::{node_selector, tolerations};
 pub(crate) use update::{update, update_ephemeral, update_resize, update_status};
 pub(super) use volume::{host_path, no_backsteps};

@@ -1,12 +1,15 @@
 //! Reads the questions: a good object of a kind, and changes of it that spoil it for creation or update.
 //!
 //! A change is a map from JSON pointers to values, null removes. In `update`, `status` and other parts a change is of
-//! the new object, or a pair of changes for the old one and the new one.
+//! the new object, or a pair of changes for the old one and the new one. `mixed` is how many questions more are made of
+//! several changes for creation each, so that the order of complaints is asked for too.
 
 use std::sync::Arc;
 
 use podwire_api::{Kind, Part, by_resource, split_api_version};
 use serde_json::{Map, Value, json};
+
+use crate::dice::Dice;
 
 /// One question.
 pub(crate) struct Case {
@@ -39,7 +42,11 @@ fn of_kind(entry: &Map<String, Value>) -> Vec<Case> {
     let kind = by_resource(group, version, word("resource")).unwrap();
     let good = whole(kind, word("apiVersion"), &entry["good"]);
     let list = |key: &str| entry.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
-    let created = list("create").into_iter().map(|change| Case {
+    let mut creations = list("create");
+    let mixed = entry.get("mixed").and_then(Value::as_u64).unwrap_or(0);
+    let mut dice = Dice::new(7);
+    creations.extend((0..mixed).map(|_| mix(&list("create"), &mut dice)).collect::<Vec<_>>());
+    let created = creations.into_iter().map(|change| Case {
         short: json!([word("resource"), "create", change]),
         kind,
         part: None,
@@ -93,6 +100,20 @@ fn stored(mut object: Value) -> Value {
     object
 }
 
+/// Some of the changes at once, none of which touches what another does.
+fn mix(changes: &[Value], dice: &mut Dice) -> Value {
+    let mut all = Map::new();
+    for _ in 0..4 {
+        let change = changes[dice.below(changes.len())].as_object().unwrap();
+        let apart = |a: &str, b: &str| !format!("{a}/").starts_with(&format!("{b}/"));
+        let fits = change.keys().all(|new| all.keys().all(|old| apart(new, old) && apart(old, new)));
+        if fits {
+            all.extend(change.clone());
+        }
+    }
+    all.into()
+}
+
 fn changed(good: &Value, change: &Value) -> Value {
     let mut object = good.clone();
     for (pointer, value) in change.as_object().unwrap() {
@@ -130,10 +151,28 @@ fn enter<'a>(at: &'a mut Value, step: &str) -> &'a mut Value {
     }
 }
 
-/// A long text is written as `{"repeat": "a", "times": 9}`.
+/// What is long is written short: `{"repeat": "a", "times": 9}` is a text; `{"list": "a$", "times": 9}` is a list and
+/// `{"map": {"a$": 1}, "times": 9}` a map, where `$` is the number of the item.
 fn repeated(value: &Value) -> Value {
-    match (value["repeat"].as_str(), value["times"].as_u64()) {
-        (Some(text), Some(times)) => text.repeat(usize::try_from(times).unwrap()).into(),
-        _ => value.clone(),
+    let times = value["times"].as_u64().unwrap_or_default();
+    match value {
+        Value::Object(map) if times > 0 => match (&map.get("repeat"), &map.get("list"), &map.get("map")) {
+            (Some(Value::String(text)), ..) => text.repeat(usize::try_from(times).unwrap()).into(),
+            (_, Some(item), _) => (0..times).map(|at| repeated(&numbered(item, at))).collect(),
+            (.., Some(Value::Object(item))) => {
+                let items = (0..times).map(|at| repeated(&numbered(&Value::Object(item.clone()), at)));
+                items.flat_map(|item| item.as_object().unwrap().clone()).collect::<Map<_, _>>().into()
+            }
+            _ => value.clone(),
+        },
+        Value::Object(map) => {
+            map.iter().map(|(key, value)| (key.clone(), repeated(value))).collect::<Map<_, _>>().into()
+        }
+        Value::Array(items) => items.iter().map(repeated).collect(),
+        other => other.clone(),
     }
+}
+
+fn numbered(item: &Value, at: u64) -> Value {
+    serde_json::from_str(&item.to_string().replace('$', &at.to_string())).unwrap()
 }

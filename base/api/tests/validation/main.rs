@@ -8,6 +8,9 @@
 #[path = "../../../../tests/peers/ask.rs"]
 mod ask;
 mod cases;
+#[allow(dead_code, reason = "only some tests throw all kinds of dice")]
+#[path = "../../../../tests/peers/dice.rs"]
+mod dice;
 mod ours;
 
 use cases::Case;
@@ -35,6 +38,7 @@ const AREAS: &[Area] = areas![
     "certificates",
     "classes",
     "config",
+    "devices",
     "endpoints",
     "events",
     "flow",

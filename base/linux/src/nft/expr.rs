@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::rtnl::wire::Message;
+use crate::rtnl::wire::{Attrs, Message};
 
 const NFTA_LIST_ELEM: u16 = 1;
 const NFTA_EXPR_NAME: u16 = 1;
@@ -37,6 +37,10 @@ pub enum CmpOp {
     Eq = 0,
     /// Not equal.
     Ne = 1,
+    /// At most, as numbers in network order.
+    Lte = 3,
+    /// At least, as numbers in network order.
+    Gte = 5,
 }
 
 /// What becomes of a packet.
@@ -55,6 +59,20 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// The verdict in the data of an expression or element.
+    pub(crate) fn read(data: Attrs<'_>) -> Option<Verdict> {
+        let verdict = data.nested(NFTA_DATA_VERDICT)?;
+        let chain = || verdict.str(NFTA_VERDICT_CHAIN);
+        Some(match verdict.be32(NFTA_VERDICT_CODE)?.cast_signed() {
+            0 => Verdict::Drop,
+            1 => Verdict::Accept,
+            -3 => Verdict::Jump(chain()?),
+            -4 => Verdict::Goto(chain()?),
+            -5 => Verdict::Return,
+            _ => return None,
+        })
+    }
+
     pub(crate) fn put(&self, m: &mut Message<'_>) {
         let (code, chain): (i32, Option<&str>) = match self {
             Verdict::Drop => (0, None),
@@ -94,6 +112,8 @@ pub enum MetaKey {
     IifName = 6,
     /// Name of the link it leaves by.
     OifName = 7,
+    /// The user whose socket it is of.
+    SkUid = 10,
     /// IPv4 or IPv6, in an inet table.
     NfProto = 15,
     /// Transport protocol.
@@ -134,6 +154,8 @@ pub enum Expr {
     Masquerade { random: bool },
     /// Counts packets and bytes.
     Counter,
+    /// Hands the first bytes of the packet to whoever has the group, see [`Log`](super::log::Log); the rule goes on.
+    Log { group: u16, bytes: u32, prefix: String },
 }
 
 impl Expr {
@@ -150,6 +172,7 @@ impl Expr {
             Expr::Dnat { .. } => "nat",
             Expr::Masquerade { .. } => "masq",
             Expr::Counter => "counter",
+            Expr::Log { .. } => "log",
         }
     }
 
@@ -226,6 +249,9 @@ impl Expr {
                 }
             }
             Expr::Counter => {}
+            Expr::Log { group, bytes, prefix } => {
+                m.attr(1, &group.to_be_bytes()).str(2, prefix).be32(3, *bytes);
+            }
         }
     }
 }

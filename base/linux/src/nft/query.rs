@@ -2,10 +2,10 @@
 
 use super::transaction::{
     Element, NFTA_RULE_CHAIN, NFTA_RULE_HANDLE, NFTA_RULE_TABLE, NFTA_RULE_USERDATA, NFTA_SET_ELEM_DATA,
-    NFTA_SET_ELEM_KEY, NFTA_SET_ELEM_LIST_ELEMENTS, NFTA_SET_ELEM_LIST_SET, NFTA_SET_ELEM_LIST_TABLE,
-    NFTA_SET_ELEM_USERDATA, kind, nfgen, put_elements,
+    NFTA_SET_ELEM_FLAGS, NFTA_SET_ELEM_KEY, NFTA_SET_ELEM_LIST_ELEMENTS, NFTA_SET_ELEM_LIST_SET,
+    NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_USERDATA, kind, nfgen, put_elements,
 };
-use super::{Family, Table};
+use super::{Family, Table, Verdict};
 use crate::rtnl::socket::{Error, Reply, Socket};
 use crate::rtnl::wire::{Attrs, Batch, NLM_F_ACK, NLM_F_DUMP};
 
@@ -34,11 +34,15 @@ pub struct FoundElement {
     pub key: Vec<u8>,
     /// The value, of a map.
     pub data: Option<Vec<u8>>,
+    /// The verdict, of a verdict map.
+    pub verdict: Option<Verdict>,
+    /// It is the end of a range.
+    pub interval_end: bool,
     /// Its comment.
     pub comment: Option<String>,
 }
 
-fn comment_in(userdata: Option<&[u8]>) -> Option<String> {
+pub(crate) fn comment_in(userdata: Option<&[u8]>) -> Option<String> {
     let mut rest = userdata?;
     while let [kind, len, tail @ ..] = rest {
         let value = tail.get(..usize::from(*len))?;
@@ -72,6 +76,8 @@ pub(crate) fn elements_in(reply: &Reply) -> Vec<FoundElement> {
             Some(FoundElement {
                 key: value(attrs, NFTA_SET_ELEM_KEY)?,
                 data: value(attrs, NFTA_SET_ELEM_DATA),
+                verdict: attrs.nested(NFTA_SET_ELEM_DATA).and_then(Verdict::read),
+                interval_end: attrs.be32(NFTA_SET_ELEM_FLAGS).is_some_and(|flags| flags & 1 != 0),
                 comment: comment_in(attrs.find(NFTA_SET_ELEM_USERDATA)),
             })
         })
@@ -79,7 +85,7 @@ pub(crate) fn elements_in(reply: &Reply) -> Vec<FoundElement> {
 }
 
 /// An absent table, chain or set has nothing in it.
-fn or_empty<T>(result: Result<Vec<T>, Error>) -> Result<Vec<T>, Error> {
+pub(crate) fn or_empty<T>(result: Result<Vec<T>, Error>) -> Result<Vec<T>, Error> {
     match result {
         Err(error) if error.is_absent() => Ok(Vec::new()),
         other => other,

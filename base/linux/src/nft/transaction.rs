@@ -21,20 +21,21 @@ pub(crate) const DELSETELEM: u16 = 14;
 
 const NFTA_TABLE_NAME: u16 = 1;
 const NFTA_TABLE_USERDATA: u16 = 6;
-const NFTA_CHAIN_TABLE: u16 = 1;
-const NFTA_CHAIN_NAME: u16 = 3;
+pub(crate) const NFTA_CHAIN_TABLE: u16 = 1;
+pub(crate) const NFTA_CHAIN_NAME: u16 = 3;
 const NFTA_CHAIN_HOOK: u16 = 4;
 const NFTA_CHAIN_POLICY: u16 = 5;
 const NFTA_CHAIN_TYPE: u16 = 7;
+pub(crate) const NFTA_CHAIN_USERDATA: u16 = 12;
 const NFTA_HOOK_HOOKNUM: u16 = 1;
 const NFTA_HOOK_PRIORITY: u16 = 2;
 pub(crate) const NFTA_RULE_TABLE: u16 = 1;
 pub(crate) const NFTA_RULE_CHAIN: u16 = 2;
 pub(crate) const NFTA_RULE_HANDLE: u16 = 3;
-const NFTA_RULE_EXPRESSIONS: u16 = 4;
+pub(crate) const NFTA_RULE_EXPRESSIONS: u16 = 4;
 pub(crate) const NFTA_RULE_USERDATA: u16 = 7;
-const NFTA_SET_TABLE: u16 = 1;
-const NFTA_SET_NAME: u16 = 2;
+pub(crate) const NFTA_SET_TABLE: u16 = 1;
+pub(crate) const NFTA_SET_NAME: u16 = 2;
 const NFTA_SET_FLAGS: u16 = 3;
 const NFTA_SET_KEY_TYPE: u16 = 4;
 const NFTA_SET_KEY_LEN: u16 = 5;
@@ -48,10 +49,12 @@ pub(crate) const NFTA_SET_ELEM_LIST_SET: u16 = 2;
 pub(crate) const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
 pub(crate) const NFTA_SET_ELEM_KEY: u16 = 1;
 pub(crate) const NFTA_SET_ELEM_DATA: u16 = 2;
-const NFTA_SET_ELEM_FLAGS: u16 = 3;
+pub(crate) const NFTA_SET_ELEM_FLAGS: u16 = 3;
 pub(crate) const NFTA_SET_ELEM_USERDATA: u16 = 6;
 const NFTA_DATA_VALUE: u16 = 1;
 const VERDICT_TYPE: u32 = 0xffff_ff00;
+/// As many elements as fit into one attribute of 64 KiB whatever they carry: key, verdict, chain, comment.
+const AT_ONCE: usize = 80;
 
 /// Where a base chain sees packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -223,6 +226,14 @@ impl Transaction {
         });
     }
 
+    /// Makes sure that a chain exists that others jump to, with a comment that says whose it is.
+    pub fn add_noted_chain(&mut self, table: Table<'_>, name: &str, note: &str) {
+        self.push("add chain", NEWCHAIN, NLM_F_CREATE, table.family, |m| {
+            m.str(NFTA_CHAIN_TABLE, table.name).str(NFTA_CHAIN_NAME, name);
+            m.attr(NFTA_CHAIN_USERDATA, &comment(note));
+        });
+    }
+
     /// Removes a chain without rules.
     pub fn delete_chain(&mut self, table: Table<'_>, name: &str) {
         self.push("delete chain", DELCHAIN, 0, table.family, |m| {
@@ -303,12 +314,16 @@ impl Transaction {
     /// Adds elements; with `exclusive` an existing one is refused.
     pub fn add_elements(&mut self, table: Table<'_>, set: &str, elements: &[Element], exclusive: bool) {
         let flags = NLM_F_CREATE | if exclusive { NLM_F_EXCL } else { 0 };
-        self.push("add element", NEWSETELEM, flags, table.family, |m| put_elements(m, table, set, elements));
+        for part in elements.chunks(AT_ONCE) {
+            self.push("add element", NEWSETELEM, flags, table.family, |m| put_elements(m, table, set, part));
+        }
     }
 
     /// Removes elements, all of which must exist.
     pub fn delete_elements(&mut self, table: Table<'_>, set: &str, elements: &[Element]) {
-        self.push("delete element", DELSETELEM, 0, table.family, |m| put_elements(m, table, set, elements));
+        for part in elements.chunks(AT_ONCE) {
+            self.push("delete element", DELSETELEM, 0, table.family, |m| put_elements(m, table, set, part));
+        }
     }
 
     /// Removes all elements of a set.

@@ -102,6 +102,16 @@ impl Batch {
 }
 
 impl Socket {
+    /// The addresses of all links.
+    pub fn all_addresses(&mut self) -> Result<Vec<Address>, Error> {
+        let replies = self.dump(|batch| {
+            batch.push("list addresses", RTM_GETADDR, NLM_F_DUMP, |m| {
+                m.put(&ifaddr(0, 0, 0));
+            });
+        })?;
+        Ok(replies.iter().filter_map(Address::parse).collect())
+    }
+
     /// The addresses of one link.
     pub fn addresses(&mut self, link: u32) -> Result<Vec<Address>, Error> {
         let replies = self.dump(|batch| {

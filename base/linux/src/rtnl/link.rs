@@ -9,6 +9,8 @@ const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
 const RTM_SETLINK: u16 = 19;
+const RTM_NEWLINKPROP: u16 = 108;
+const RTM_DELLINKPROP: u16 = 109;
 const IFINFO: usize = 16;
 
 const IFLA_ADDRESS: u16 = 1;
@@ -28,14 +30,27 @@ const IFLA_PROMISCUITY: u16 = 30;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
 const IFLA_NUM_RX_QUEUES: u16 = 32;
 const IFLA_LINK_NETNSID: u16 = 37;
+const IFLA_GSO_MAX_SIZE: u16 = 41;
+const IFLA_PROP_LIST: u16 = 52;
+const IFLA_ALT_IFNAME: u16 = 53;
+const IFLA_PERM_ADDRESS: u16 = 54;
+const IFLA_PARENT_DEV_NAME: u16 = 56;
+const IFLA_PARENT_DEV_BUS_NAME: u16 = 57;
+const IFLA_GRO_MAX_SIZE: u16 = 58;
+const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
+const IFLA_GRO_IPV4_MAX_SIZE: u16 = 64;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const VETH_INFO_PEER: u16 = 1;
 const IFLA_BR_VLAN_FILTERING: u16 = 7;
+const IFLA_BR_NF_CALL_IPTABLES: u16 = 36;
+const IFLA_BR_NF_CALL_IP6TABLES: u16 = 37;
 const IFLA_BRPORT_MODE: u16 = 4;
 const IFLA_BRPORT_ISOLATED: u16 = 33;
 const IFLA_MACVLAN_MODE: u16 = 1;
+const IFLA_VLAN_ID: u16 = 1;
+const IFLA_IPVLAN_MODE: u16 = 1;
 const IFLA_MACVLAN_BC_QUEUE_LEN: u16 = 7;
 const IFLA_BRIDGE_VLAN_INFO: u16 = 2;
 const RTEXT_FILTER_BRVLAN: u32 = 1 << 1;
@@ -123,6 +138,48 @@ pub struct Link {
     pub vlan_filtering: bool,
     /// Macvlan: its mode number.
     pub macvlan_mode: Option<u32>,
+    /// What hardware it is or pretends to be (`ARPHRD_*`).
+    pub hardware: u16,
+    /// Further names.
+    pub altnames: Vec<String>,
+    /// The hardware address it was made with, where the device knows one.
+    pub permanent_mac: Option<Mac>,
+    /// The bus and the device that it is a part of; virtual links have none. Kernels before 5.13 do not tell.
+    pub parent_device: Option<(String, String)>,
+    /// Limits of aggregated packets.
+    pub aggregation: Aggregation,
+}
+
+/// Largest packets that are made of several, on the way out and in; `None` where the kernel does not tell or is not asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Aggregation {
+    /// On the way out, IPv6.
+    pub gso: Option<u32>,
+    /// On the way in, IPv6.
+    pub gro: Option<u32>,
+    /// On the way out, IPv4.
+    pub gso_ipv4: Option<u32>,
+    /// On the way in, IPv4.
+    pub gro_ipv4: Option<u32>,
+}
+
+impl Aggregation {
+    const KINDS: [u16; 4] =
+        [IFLA_GSO_MAX_SIZE, IFLA_GRO_MAX_SIZE, IFLA_GSO_IPV4_MAX_SIZE, IFLA_GRO_IPV4_MAX_SIZE];
+
+    fn parse(attrs: Attrs<'_>) -> Aggregation {
+        let [gso, gro, gso_ipv4, gro_ipv4] = Aggregation::KINDS.map(|kind| attrs.u32(kind));
+        Aggregation { gso, gro, gso_ipv4, gro_ipv4 }
+    }
+
+    fn put(self, m: &mut Message<'_>) {
+        let values = [self.gso, self.gro, self.gso_ipv4, self.gro_ipv4];
+        for (kind, value) in Aggregation::KINDS.into_iter().zip(values) {
+            if let Some(value) = value {
+                m.u32(kind, value);
+            }
+        }
+    }
 }
 
 impl Link {
@@ -153,8 +210,21 @@ impl Link {
             alias: attrs.str(IFLA_IFALIAS),
             tx_queue: attrs.u32(IFLA_TXQLEN).unwrap_or(0),
             promiscuity: attrs.u32(IFLA_PROMISCUITY).unwrap_or(0),
+            hardware: u16::from_ne_bytes([header[2], header[3]]),
+            permanent_mac: attrs
+                .find(IFLA_PERM_ADDRESS)
+                .and_then(|mac| <[u8; 6]>::try_from(mac).ok())
+                .map(Mac),
+            parent_device: attrs.str(IFLA_PARENT_DEV_BUS_NAME).zip(attrs.str(IFLA_PARENT_DEV_NAME)),
+            aggregation: Aggregation::parse(attrs),
             ..Link::default()
         };
+        for (kind, name) in attrs.nested(IFLA_PROP_LIST).into_iter().flatten() {
+            if kind == IFLA_ALT_IFNAME {
+                let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+                link.altnames.push(String::from_utf8_lossy(&name[..end]).into_owned());
+            }
+        }
         if let Some(info) = attrs.nested(IFLA_LINKINFO) {
             link.read_info(info);
         }
@@ -276,6 +346,50 @@ pub struct Macvlan<'a> {
     pub netns: Option<BorrowedFd<'a>>,
 }
 
+/// A kind of link on top of another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UpperKind {
+    /// Swallows what is sent; needs no other link.
+    Dummy,
+    /// One VLAN of its parent.
+    Vlan {
+        /// The tag.
+        id: u16,
+    },
+    /// Shares the hardware address of its parent.
+    Ipvlan {
+        /// 0 is layer 2, 1 layer 3, 2 layer 3 with the parent's packet filter.
+        mode: u16,
+    },
+}
+
+impl UpperKind {
+    /// As rtnetlink names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            UpperKind::Dummy => "dummy",
+            UpperKind::Vlan { .. } => "vlan",
+            UpperKind::Ipvlan { .. } => "ipvlan",
+        }
+    }
+}
+
+/// A link on top of another one, to be made.
+pub struct Upper<'a> {
+    /// Name.
+    pub name: &'a str,
+    /// Kind.
+    pub kind: UpperKind,
+    /// Index of the parent, in the socket's namespace.
+    pub parent: Option<u32>,
+    /// Largest packet.
+    pub mtu: Option<u32>,
+    /// Hardware address.
+    pub mac: Option<Mac>,
+    /// The namespace it is made in.
+    pub netns: Option<BorrowedFd<'a>>,
+}
+
 /// Changes to an existing link; `None` leaves as is.
 #[derive(Default, Clone)]
 pub struct LinkChange<'a> {
@@ -299,6 +413,8 @@ pub struct LinkChange<'a> {
     pub alias: Option<&'a str>,
     /// Tell neighbours of the link's IPv4 addresses each time it comes up.
     pub announce: Option<bool>,
+    /// Limits of aggregated packets.
+    pub aggregation: Aggregation,
     /// Move to another namespace.
     pub netns: Option<BorrowedFd<'a>>,
 }
@@ -367,6 +483,17 @@ impl Batch {
         });
     }
 
+    /// Lets packets between the ports of a bridge pass the hooks of IPv4 and IPv6, whatever the sysctls for all bridges say.
+    pub fn filter_bridged(&mut self, bridge: u32) {
+        self.push("filter what is bridged", RTM_NEWLINK, NLM_F_ACK, |m| {
+            m.put(&ifinfo(0, bridge, 0, 0)).nested(IFLA_LINKINFO, |m| {
+                m.str(IFLA_INFO_KIND, "bridge").nested(IFLA_INFO_DATA, |m| {
+                    m.u8(IFLA_BR_NF_CALL_IPTABLES, 1).u8(IFLA_BR_NF_CALL_IP6TABLES, 1);
+                });
+            });
+        });
+    }
+
     /// Turns VLAN filtering of a bridge on.
     pub fn filter_vlans(&mut self, bridge: u32) {
         self.push("filter vlans", RTM_NEWLINK, NLM_F_ACK, |m| {
@@ -411,6 +538,34 @@ impl Batch {
         });
     }
 
+    /// Makes a link on top of another one, or of none, in a namespace; it comes down.
+    pub fn add_upper(&mut self, upper: &Upper<'_>) {
+        self.push("create link", RTM_NEWLINK, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, |m| {
+            m.put(&ifinfo(0, 0, 0, 0)).str(IFLA_IFNAME, upper.name);
+            optional(m, upper.mtu, upper.mac, None);
+            if let Some(parent) = upper.parent {
+                m.u32(IFLA_LINK, parent);
+            }
+            namespace(m, upper.netns);
+            m.nested(IFLA_LINKINFO, |m| {
+                m.str(IFLA_INFO_KIND, upper.kind.name());
+                match upper.kind {
+                    UpperKind::Dummy => {}
+                    UpperKind::Vlan { id } => {
+                        m.nested(IFLA_INFO_DATA, |m| {
+                            m.u16(IFLA_VLAN_ID, id);
+                        });
+                    }
+                    UpperKind::Ipvlan { mode } => {
+                        m.nested(IFLA_INFO_DATA, |m| {
+                            m.u16(IFLA_IPVLAN_MODE, mode);
+                        });
+                    }
+                }
+            });
+        });
+    }
+
     /// Changes a link.
     pub fn set_link(&mut self, link: LinkRef<'_>, change: &LinkChange<'_>) {
         let mut flags = 0;
@@ -432,6 +587,7 @@ impl Batch {
                 _ => link.put(m, 0, flags, mask),
             }
             optional(m, change.mtu, change.mac, change.alias);
+            change.aggregation.put(m);
             for (value, kind) in [(change.master, IFLA_MASTER), (change.tx_queue, IFLA_TXQLEN)] {
                 if let Some(value) = value {
                     m.u32(kind, value);
@@ -475,6 +631,18 @@ impl Batch {
         self.push("remove vlan from port", RTM_DELLINK, NLM_F_ACK, |m| put_vlan(m, port, vlan));
     }
 
+    /// Gives a link another name beside its own.
+    pub fn add_altname(&mut self, link: u32, name: &str) {
+        self.push("add alternative name", RTM_NEWLINKPROP, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, |m| {
+            put_altname(m, link, name);
+        });
+    }
+
+    /// Takes such a name away.
+    pub fn del_altname(&mut self, link: u32, name: &str) {
+        self.push("remove alternative name", RTM_DELLINKPROP, NLM_F_ACK, |m| put_altname(m, link, name));
+    }
+
     /// Removes a link.
     pub fn del_link(&mut self, link: LinkRef<'_>) {
         self.push("delete link", RTM_DELLINK, NLM_F_ACK, |m| link.put(m, 0, 0, 0));
@@ -488,6 +656,12 @@ impl Batch {
             m.u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
         });
     }
+}
+
+fn put_altname(m: &mut Message<'_>, link: u32, name: &str) {
+    m.put(&ifinfo(0, link, 0, 0)).nested(IFLA_PROP_LIST, |m| {
+        m.str(IFLA_ALT_IFNAME, name);
+    });
 }
 
 fn put_vlan(m: &mut Message<'_>, port: u32, vlan: VlanRange) {

@@ -65,6 +65,19 @@ impl Batch {
 }
 
 impl Socket {
+    /// The neighbours of one link that somebody put there for good.
+    pub fn permanent_neighbours(&mut self, link: u32) -> Result<Vec<Neighbour>, Error> {
+        let replies = self.dump(|batch| {
+            batch.push("list neighbours", RTM_GETNEIGH, NLM_F_DUMP, |m| {
+                m.put(&ndmsg(0, 0, 0));
+            });
+        })?;
+        let is_permanent =
+            |reply: &&Reply| reply.body.get(8..10).is_some_and(|state| state == NUD_PERMANENT.to_ne_bytes());
+        let found = replies.iter().filter(is_permanent).filter_map(Neighbour::parse);
+        Ok(found.filter(|found| found.link == link && !found.ip.is_multicast()).collect())
+    }
+
     /// The neighbours seen on one link.
     pub fn neighbours(&mut self, link: u32) -> Result<Vec<Neighbour>, Error> {
         let replies = self.dump(|batch| {

@@ -22,6 +22,7 @@ const RTA_TABLE: u16 = 15;
 const RTAX_MTU: u16 = 2;
 const RTAX_ADVMSS: u16 = 8;
 const TABLE_MAIN: u32 = 254;
+const TABLE_LOCAL: u32 = 255;
 const PROTOCOL_BOOT: u8 = 3;
 const TYPE_UNICAST: u8 = 1;
 
@@ -83,6 +84,10 @@ impl Route {
     }
 
     fn put(&self, m: &mut Message<'_>, protocol: u8) {
+        self.put_with(m, protocol, 0);
+    }
+
+    fn put_with(&self, m: &mut Message<'_>, protocol: u8, flags: u32) {
         let scope = self.scope.unwrap_or(if self.gateway.is_some() { Scope::UNIVERSE } else { Scope::LINK });
         let table = self.table.unwrap_or(TABLE_MAIN);
         let ip = self.destination.addr();
@@ -93,6 +98,7 @@ impl Route {
         header[5] = protocol;
         header[6] = scope.0;
         header[7] = TYPE_UNICAST;
+        header[8..].copy_from_slice(&flags.to_ne_bytes());
         m.put(&header);
         if self.destination.prefix_len() > 0 {
             m.ip(RTA_DST, self.destination.network());
@@ -143,7 +149,37 @@ impl Route {
     }
 }
 
+/// A route as it was found, with who made it and how, so that it can be made again as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The route.
+    pub route: Route,
+    /// Who made it: 2 is the kernel itself, 3 whoever booted the machine, 4 an administrator.
+    pub protocol: u8,
+    /// Its next hop counts as reachable whatever the addresses of the link are.
+    pub onlink: bool,
+}
+
+impl Kept {
+    const ONLINK: u32 = 4;
+
+    fn parse(reply: &Reply) -> Option<Kept> {
+        let header = reply.body.get(..RTMSG)?;
+        let flags = u32::from_ne_bytes([header[8], header[9], header[10], header[11]]);
+        let route = Route::parse(reply)?;
+        Some(Kept { route, protocol: header[5], onlink: flags & Kept::ONLINK != 0 })
+    }
+}
+
 impl Batch {
+    /// Makes a route that was found earlier as it was.
+    pub fn add_kept(&mut self, kept: &Kept) {
+        self.push("restore route", RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, |m| {
+            let flags = if kept.onlink { Kept::ONLINK } else { 0 };
+            kept.route.put_with(m, kept.protocol, flags);
+        });
+    }
+
     /// Adds a route, in place of one to the same destination with the same metric.
     pub fn replace_route(&mut self, route: &Route) {
         self.push("replace route", RTM_NEWROUTE, NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE, |m| {
@@ -165,10 +201,15 @@ impl Batch {
 }
 
 impl Socket {
-    /// The unicast routes that leave by one link, in every table but the local one; `None` is every link.
-    pub fn routes(&mut self, link: Option<u32>, v6: bool) -> Result<Vec<Route>, Error> {
-        const TABLE_LOCAL: u32 = 255;
-        let replies = self.dump(|batch| {
+    /// The unicast routes that leave by one link, in every table but the local one, with all that makes them what they are.
+    pub fn kept_routes(&mut self, link: u32, v6: bool) -> Result<Vec<Kept>, Error> {
+        let replies = self.route_dump(Some(link), v6)?;
+        let wanted = |kept: &Kept| kept.route.table != Some(TABLE_LOCAL) && kept.route.link == link;
+        Ok(replies.iter().filter_map(Kept::parse).filter(wanted).collect())
+    }
+
+    fn route_dump(&mut self, link: Option<u32>, v6: bool) -> Result<Vec<Reply>, Error> {
+        self.dump(|batch| {
             batch.push("list routes", RTM_GETROUTE, NLM_F_DUMP, |m| {
                 let mut header = [0; RTMSG];
                 header[0] = if v6 { 10 } else { 2 };
@@ -177,7 +218,12 @@ impl Socket {
                     m.u32(RTA_OIF, link);
                 }
             });
-        })?;
+        })
+    }
+
+    /// The unicast routes that leave by one link, in every table but the local one; `None` is every link.
+    pub fn routes(&mut self, link: Option<u32>, v6: bool) -> Result<Vec<Route>, Error> {
+        let replies = self.route_dump(link, v6)?;
         let wanted =
             |route: &Route| route.table != Some(TABLE_LOCAL) && link.is_none_or(|link| route.link == link);
         Ok(replies.iter().filter_map(Route::parse).filter(wanted).collect())

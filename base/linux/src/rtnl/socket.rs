@@ -2,7 +2,7 @@
 //!
 //! A socket belongs to the network namespace of the thread that opened it, for ever; it may be used from any thread.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -223,6 +223,21 @@ impl Socket {
         }
     }
 
+    /// Hands over messages that came without being asked for, type and body; waits for none and takes no more than so many
+    /// datagrams. Tells whether more may be there.
+    pub(crate) fn unasked(&mut self, most: usize, mut each: impl FnMut(u16, &[u8])) -> Result<bool, Error> {
+        for _ in 0..most {
+            match rustix::net::recv(&self.fd, self.buf.as_mut_slice(), RecvFlags::DONTWAIT) {
+                Ok((len, _)) => read_messages(self.buf.get(..len).unwrap_or(&[]), &mut each),
+                Err(Errno::AGAIN) => return Ok(false),
+                // More came than there was room for: the rest is lost, what is here is not.
+                Err(Errno::INTR | Errno::NOBUFS) => {}
+                Err(source) => return Err(Error::Socket { attempt: "receive", source }),
+            }
+        }
+        Ok(true)
+    }
+
     fn drain(
         &mut self,
         base: u32,
@@ -257,9 +272,19 @@ impl Socket {
             match rustix::net::send(&self.fd, bytes, SendFlags::empty()) {
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => {}
+                // A whole ruleset is larger than what a socket takes unless told.
+                Err(Errno::MSGSIZE) if self.grow(bytes.len())? => {}
                 Err(source) => return Err(Error::Socket { attempt: "send", source }),
             }
         }
+    }
+
+    /// Lets the socket take so many bytes at once; tells whether it took fewer before.
+    fn grow(&self, len: usize) -> Result<bool, Error> {
+        let fail = |source| Error::Socket { attempt: "grow", source };
+        let before = rustix::net::sockopt::socket_send_buffer_size(&self.fd).map_err(fail)?;
+        rustix::net::sockopt::set_socket_send_buffer_size_force(&self.fd, len + 4096).map_err(fail)?;
+        Ok(rustix::net::sockopt::socket_send_buffer_size(&self.fd).map_err(fail)? > before)
     }
 
     fn receive(&mut self) -> Result<usize, Error> {
@@ -270,6 +295,22 @@ impl Socket {
                 Err(source) => return Err(Error::Socket { attempt: "receive", source }),
             }
         }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The messages in what was received, type and body each; what is torn ends it.
+fn read_messages(mut bytes: &[u8], each: &mut impl FnMut(u16, &[u8])) {
+    while let Some(header) = bytes.get(..HEADER) {
+        let len = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        let Some(body) = bytes.get(HEADER..len) else { return };
+        each(u16::from_ne_bytes([header[4], header[5]]), body);
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or(&[]);
     }
 }
 

@@ -1,16 +1,20 @@
 //! The program in the demo's and the tests' images: one static file, a few verbs, only the standard library.
 //!
-//! `serve [PORT]` answers HTTP with the pod's name and logs each request; `get URL` fetches one; the rest are
+//! `serve [PORT]` answers HTTP with the pod's name and logs each request; `get URL` fetches one; `dial` speaks at once; `listen
+//! TCP/80 UDP/80 ...` answers on many ports and `probe` tries many, all at once; the rest are
 //! the small verbs that tests need (`echo`, `env`, `cat`, `write`, `absent`, `sleep`, `exit`, `spin`, `eat`, `log`, and
 //! `key-*` for the kernel's keys).
 #![allow(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods, missing_docs, unsafe_code)]
+
+#[path = "pod-app/sctp.rs"]
+mod sctp;
 
 use std::{
     env,
     ffi::CString,
     fs,
     io::{BufRead, BufReader, IsTerminal, Read, Write},
-    net::{TcpListener, TcpStream},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket},
     os::unix::process::CommandExt,
     process::ExitCode,
     time::Duration,
@@ -27,6 +31,9 @@ fn main() -> ExitCode {
         ["serve"] => serve("80"),
         ["serve", port] => serve(port),
         ["get", url] => get(url),
+        ["dial", address, seconds] => dial(address, seconds.parse().unwrap_or(3600)),
+        ["listen", ports @ ..] => listen(ports),
+        ["probe"] => probe(),
         ["echo", rest @ ..] => line(&rest.join(" ")),
         ["env", name] => line(&env::var(name).unwrap_or_default()),
         ["env"] => env::vars().try_for_each(|(name, value)| line(&format!("{name}={value}"))),
@@ -222,7 +229,8 @@ fn get(url: &str) -> std::io::Result<()> {
     let colon_is_port =
         host.rsplit_once(':').is_some_and(|(before, _)| !before.contains(':') || before.ends_with(']'));
     let address = if colon_is_port { host.to_owned() } else { format!("{host}:80") };
-    let mut stream = TcpStream::connect(&address)?;
+    let found = address.to_socket_addrs()?.next().ok_or(std::io::ErrorKind::NotFound)?;
+    let mut stream = TcpStream::connect_timeout(&found, Duration::from_secs(5))?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     write!(stream, "GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();
@@ -233,6 +241,120 @@ fn get(url: &str) -> std::io::Result<()> {
         return Ok(());
     }
     Err(std::io::Error::other(head.lines().next().unwrap_or("no answer").to_owned()))
+}
+
+/// Speaks before it does anything else, then goes on speaking.
+fn dial(address: &str, seconds: u64) -> std::io::Result<()> {
+    let address: SocketAddr = address.parse().map_err(std::io::Error::other)?;
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    for _ in 0..20 {
+        // Ignored: what may not be sent does not arrive, which is the point.
+        socket.send_to(b"first", address).ok();
+    }
+    TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok();
+    line("dialled")?;
+    sleep(seconds);
+    Ok(())
+}
+
+/// Listens on ports written as `TCP/80`, `UDP/80` and `SCTP/80`, of both families, and answers everybody with what they say.
+fn listen(ports: &[&str]) -> std::io::Result<()> {
+    end_on_term();
+    let wrong = || std::io::Error::other("ports are written as TCP/80");
+    let mut running = Vec::new();
+    for text in ports {
+        let (protocol, port) = text.split_once('/').ok_or_else(wrong)?;
+        let port: u16 = port.parse().map_err(|_| wrong())?;
+        running.push(match protocol {
+            "TCP" => {
+                let listener = TcpListener::bind(("::", port))?;
+                std::thread::Builder::new().spawn(move || accept_all(&listener))?
+            }
+            "UDP" => {
+                let socket = UdpSocket::bind(("::", port))?;
+                std::thread::Builder::new().spawn(move || echo_all(&socket))?
+            }
+            "SCTP" => {
+                let listener = sctp::listen(port)?;
+                std::thread::Builder::new().spawn(move || sctp::accept_all(&listener))?
+            }
+            _ => return Err(wrong()),
+        });
+    }
+    line("listening")?;
+    running.into_iter().for_each(|thread| drop(thread.join()));
+    Ok(())
+}
+
+fn accept_all(listener: &TcpListener) {
+    loop {
+        // Ignored: a connection that ended before it was taken.
+        drop(listener.accept());
+    }
+}
+
+fn echo_all(socket: &UdpSocket) {
+    let mut buffer = [0; 64];
+    loop {
+        if let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            // Ignored: whoever is gone needs no answer.
+            drop(socket.send_to(&buffer[..length], from));
+        }
+    }
+}
+
+/// Reads lines such as `200 TCP/10.0.0.7/80 UDP/fd00::7/53 SCTP/10.0.0.7/80` and tries all of a line at once, each for so many
+/// milliseconds; answers with a line of one letter each: `1` answered, `0` silence, `r` refused or worse.
+fn probe() -> std::io::Result<()> {
+    for text in std::io::stdin().lines() {
+        let text = text?;
+        let mut words = text.split_whitespace();
+        let limit = Duration::from_millis(words.next().and_then(|word| word.parse().ok()).unwrap_or(200));
+        let small = || std::thread::Builder::new().stack_size(64 << 10);
+        let tries: Vec<_> = words
+            .map(|word| {
+                let word = word.to_owned();
+                small().spawn(move || attempt(&word, limit).unwrap_or('r'))
+            })
+            .collect::<std::io::Result<_>>()?;
+        let letters: String = tries.into_iter().map(|one| one.join().unwrap_or('r')).collect();
+        line(&letters)?;
+    }
+    Ok(())
+}
+
+fn attempt(text: &str, limit: Duration) -> Option<char> {
+    let mut parts = text.split('/');
+    let (protocol, address, port) = (parts.next()?, parts.next()?, parts.next()?);
+    let to = SocketAddr::new(address.parse::<IpAddr>().ok()?, port.parse().ok()?);
+    if protocol == "TCP" {
+        return Some(match TcpStream::connect_timeout(&to, limit) {
+            Ok(stream) => {
+                // Reset rather than closed: nobody remembers it for minutes, as thousands of them would be.
+                rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).ok();
+                '1'
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::TimedOut => '0',
+            Err(_) => 'r',
+        });
+    }
+    if protocol == "SCTP" {
+        return sctp::attempt(to, limit).ok();
+    }
+    let socket = UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).ok()?;
+    socket.connect(to).ok()?;
+    // Twice: a datagram may be lost on a busy machine.
+    socket.set_read_timeout(Some(limit / 2)).ok()?;
+    let mut answer = [0; 8];
+    for _ in 0..2 {
+        socket.send(b"hello").ok()?;
+        match socket.recv(&mut answer) {
+            Ok(_) => return Some('1'),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => return Some('r'),
+        }
+    }
+    Some('0')
 }
 
 fn log(count: u64, millis: u64) -> std::io::Result<()> {

@@ -24,7 +24,9 @@ pub(super) struct ServiceAccount;
 
 impl Mutating for ServiceAccount {
     fn handles(&self, request: &Request<'_>) -> bool {
-        request.operation == Operation::Create && request.is_whole("", "Pod")
+        request.operation == Operation::Create
+            && request.is_whole("", "Pod")
+            && request.context.service_accounts
     }
 
     fn admit<'a>(&'a self, request: &'a Request<'a>, pod: &'a mut Value) -> BoxFuture<'a, Result<()>> {

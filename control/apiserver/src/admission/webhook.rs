@@ -23,7 +23,7 @@ use super::rights::Rights;
 use super::{Options, Request};
 use crate::cache::Scope;
 use crate::context::Context;
-use crate::handler::scale;
+use crate::handler::{create, scale};
 use crate::status::{ApiError, Result};
 
 pub(crate) use conditions::complaints;
@@ -261,7 +261,7 @@ async fn apply(
     }
     if request.part.is_none_or(Part::is_of_object) {
         strict::conform(request.kind, &mut new).map_err(ApiError::internal)?;
-        defaults::apply(request.kind, &mut new);
+        create::fill_in(request.kind, &mut new);
     }
     for key in ["name", "namespace", "uid"] {
         let (given, kept) = (&new["metadata"][key], &object["metadata"][key]);

@@ -56,24 +56,29 @@ fn port(context: &Context) -> u16 {
 }
 
 async fn ensure(context: &Context, kind: &Kind, object: Value) -> Result<()> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let key = context::key(kind, &text(&object["metadata"]["namespace"]), &text(&object["metadata"]["name"]));
-    if context.caches.of(kind).get(&key).is_some() {
+    if context.caches.of(kind).get(&key_of(kind, &object)).is_some() {
         return Ok(());
     }
     creation(context, kind, object).await
+}
+
+fn key_of(kind: &Kind, object: &Value) -> String {
+    let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
+    context::key(kind, text("namespace"), text("name"))
 }
 
 /// Creates an object unless somebody else did.
 async fn creation(context: &Context, kind: &Kind, mut object: Value) -> Result<()> {
     object["apiVersion"] = kind.api_version().into();
     object["kind"] = (*kind.kind).into();
-    let (identity, options) = (server(), options());
+    let (identity, options, key) = (server(), options(), key_of(kind, &object));
     let insert =
         Insert { context, identity: &identity, kind, options: &options, operation: apply::Operation::Update };
     match insert.run(object).await {
-        Err(error) if error.reason != "AlreadyExists" => Err(error),
-        _ => Ok(()),
+        Err(error) if error.reason == "AlreadyExists" => Ok(()),
+        // Another server of the same cluster may have made it a moment ago, with the address that this one asked for.
+        Err(error) => context.store.get(&key).await?.map(|_| ()).ok_or(error),
+        Ok(_) => Ok(()),
     }
 }
 

@@ -1,13 +1,16 @@
 //! Creating objects.
 
+use std::sync::PoisonError;
+
 use bytes::Bytes;
 use http::StatusCode;
 use podwire_api::apply;
-use podwire_api::validate::{self, FieldError};
+use podwire_api::validate::FieldError;
 use podwire_api::{Kind, defaults, strategy, warnings};
 use podwire_store::{Guard, KeyValue, Op, Outcome};
 use serde_json::Value;
 
+use super::beside::Asker;
 use super::options::WriteOptions;
 use super::{Call, decode, render};
 use crate::admission::resource_quota::End;
@@ -31,8 +34,7 @@ pub(crate) async fn create(call: &mut Call) -> Result<Response> {
     let mut object = decode::object(call, kind, &bytes, options.validation)?;
     check_namespace(kind, call.namespace(), &mut object)?;
     defaults::apply(kind, &mut object);
-    let mut warnings = warnings::on_create(kind, &object);
-    warnings.extend(kind.strategy.unenforced(kind, &object));
+    let mut warnings: Vec<String> = kind.strategy.unenforced(kind, &object).into_iter().collect();
     let write = Insert {
         context: &call.context,
         identity: &call.identity,
@@ -101,7 +103,7 @@ impl Insert<'_> {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
             return Err(ApiError::forbidden(&kind.group, &kind.resource, name, why));
         }
-        defaults::apply(kind, &mut object);
+        fill_in(kind, &mut object);
         // Fields that admission adds belong to nobody, so the books are kept before it.
         self.track(&mut object);
         let (namespace, named) = self.place(&object);
@@ -125,18 +127,28 @@ impl Insert<'_> {
         kind.strategy.complete(&mut object);
         strategy::prepare_create(kind, &mut object);
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let mut errors = validate::create(kind, &object);
+        let mut errors = self.asker(&namespace).of_new(&object).await;
         if errors.is_empty() {
             errors = expressions(kind, &object, None);
         }
         if !errors.is_empty() {
             return Err(refused(kind, &object, &name, &errors));
         }
+        self.tell(warnings::on_create(kind, &object));
         let charge = admission::validate(self.context, &request, &object).await?;
         let inserted = self.store(object, generated).await;
         charge.settle(end(&inserted)).await;
         held.settle(&inserted, |inserted| matches!(inserted, Inserted::Stored(_)));
         inserted
+    }
+
+    /// Tells the client what is right and doubtful, whatever becomes of the object.
+    fn tell(&self, mut warnings: Vec<String>) {
+        self.options.told.lock().unwrap_or_else(PoisonError::into_inner).append(&mut warnings);
+    }
+
+    fn asker<'b>(&'b self, namespace: &'b str) -> Asker<'b> {
+        Asker { context: self.context, identity: self.identity, kind: self.kind, namespace, verb: "create" }
     }
 
     /// Where the object goes, and the name in the URL: only applying names the object there.
@@ -196,6 +208,14 @@ impl Insert<'_> {
             }
         }
         unreachable!("the loop returns")
+    }
+}
+
+/// Fills in what a client left out, times too.
+pub(crate) fn fill_in(kind: &Kind, object: &mut Value) {
+    defaults::apply(kind, object);
+    if let Value::Object(map) = object {
+        kind.strategy.stamp(map, &now);
     }
 }
 

@@ -1,14 +1,16 @@
 //! Replacing objects, whole or in part: the read, change, compare-and-swap loop all updates share.
 
+use std::sync::PoisonError;
+
 use bytes::Bytes;
 use http::StatusCode;
 use podwire_api::apply;
-use podwire_api::validate;
 use podwire_api::validate::{Cause, FieldError};
-use podwire_api::{Kind, Part, defaults, strategy};
+use podwire_api::{Kind, Part, strategy};
 use podwire_store::{Guard, KeyValue, Op, Outcome};
 use serde_json::Value;
 
+use super::beside::Asker;
 use super::create::{self, Insert, Inserted};
 use super::options::WriteOptions;
 use super::{Call, decode, render};
@@ -184,6 +186,8 @@ pub(crate) struct Change<'a> {
     pub(crate) kind: &'a Kind,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
+    /// The verb of the request.
+    pub(crate) verb: &'a str,
     pub(crate) extent: Extent,
     pub(crate) options: &'a WriteOptions,
     /// Try again when somebody else wrote in between.
@@ -203,6 +207,7 @@ impl<'a> Change<'a> {
             kind: &call.kind,
             namespace: call.namespace(),
             name: call.name(),
+            verb: call.verb.as_str(),
             extent,
             options,
             retry,
@@ -245,7 +250,7 @@ impl<'a> Change<'a> {
             self.same_uid(&new, old)?;
         }
         keep_system_fields(&mut new, old);
-        defaults::apply(kind, &mut new);
+        create::fill_in(kind, &mut new);
         if !self.untracked && self.extent != Extent::Part(Part::Finalize) {
             self.track(&mut new, old);
         }
@@ -262,22 +267,32 @@ impl<'a> Change<'a> {
         }
         kind.strategy.finish_update(self.extent.part(), &mut new, old, &create::now());
         let held = service::hold(self.context, &request, &mut new)?;
-        let mut errors = match self.extent {
-            Extent::Main | Extent::Part(Part::Scale) => validate::update(kind, &new, old),
-            Extent::Part(part) => validate::update_part(kind, part, &new, old),
-            Extent::Server => Vec::new(),
-        };
-        if errors.is_empty() {
-            errors = create::expressions(kind, &new, Some(old));
-        }
-        if !errors.is_empty() {
-            return Err(create::refused(kind, &new, self.name, &errors));
-        }
+        self.check(&new, old).await?;
         let charge = match self.extent {
             Extent::Server => Charge::nothing(self.context),
             _ => admission::validate(self.context, &request, &new).await?,
         };
         Ok((new, held, charge))
+    }
+
+    /// Validates, and warns of what is right and doubtful.
+    async fn check(&self, new: &Value, old: &Value) -> Result<()> {
+        if self.extent == Extent::Server {
+            return Ok(());
+        }
+        let (kind, part) = (self.kind, self.extent.part());
+        let Change { context, identity, namespace, verb, .. } = *self;
+        let asker = Asker { context, identity, kind, namespace, verb };
+        let mut errors = asker.of_change(part, new, old).await;
+        if errors.is_empty() {
+            errors = create::expressions(kind, new, Some(old));
+        }
+        if !errors.is_empty() {
+            return Err(create::refused(kind, new, self.name, &errors));
+        }
+        let mut warnings = kind.strategy.change_warnings(part, new);
+        self.options.told.lock().unwrap_or_else(PoisonError::into_inner).append(&mut warnings);
+        Ok(())
     }
 
     fn request<'r>(&self, old: &'r Value) -> Request<'r>

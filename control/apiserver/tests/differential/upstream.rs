@@ -10,6 +10,9 @@ use tokio::process::{Child, Command};
 /// A running upstream server.
 pub(crate) struct Upstream {
     url: String,
+    /// Its etcd.
+    #[allow(dead_code, reason = "only one of the tests goes there")]
+    pub(crate) etcd: String,
     processes: Vec<Child>,
     dir: tempfile::TempDir,
 }
@@ -66,6 +69,7 @@ pub(crate) async fn start(pki: &Pki, flags: &[&str]) -> Upstream {
     api.args(flags).current_dir(dir.path());
     let upstream = Upstream {
         url: format!("https://127.0.0.1:{port}"),
+        etcd: etcd_url,
         processes: vec![spawn(etcd, &dir.path().join("etcd.log")), spawn(api, &dir.path().join("api.log"))],
         dir,
     };

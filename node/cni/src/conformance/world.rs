@@ -2,8 +2,10 @@
 
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use podwire_linux::netns::{self, Netns};
 use podwire_linux::rtnl::{Link, LinkRef, Socket};
@@ -84,8 +86,13 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(bin_dir: &Path, number: u32) -> Result<World, String> {
-        let dir = std::env::temp_dir().join(format!("cni-conformance-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        // Two runs of one process must not share a folder, nor may somebody else have laid one ready.
+        static RUNS: AtomicU32 = AtomicU32::new(0);
+        let run = RUNS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("cni-conformance-{}-{run}-{number}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&dir);
+        made.map_err(|error| format!("{}: {error}", dir.display()))?;
         let bin = std::path::absolute(bin_dir).map_err(|error| error.to_string())?;
         Ok(World { bin, dir })
     }

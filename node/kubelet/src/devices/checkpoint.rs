@@ -9,18 +9,17 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
-    fs, io,
+    io,
     path::Path,
 };
 
 use base64::Engine as _;
-use podwire_linux::beneath;
 use podwire_wire::{device_plugin::ContainerAllocateResponse, ids::PodUid};
 use prost::Message as _;
 use serde::{Deserialize, Serialize};
 
 use super::ledger::{Holding, Holdings, Ledger};
-use crate::topology::devices::Devices;
+use crate::{checkpoint, topology::devices::Devices};
 
 /// The file's name in the folder of device plugins.
 pub(crate) const NAME: &str = "kubelet_internal_checkpoint";
@@ -147,28 +146,15 @@ pub(crate) fn decode(bytes: &[u8], boot_id: &str) -> Result<(Ledger, bool), serd
 
 /// The ledger that an earlier kubelet left in `folder`; none if there was none.
 pub(crate) fn read(folder: &Path, boot_id: &str) -> Result<Option<(Ledger, bool)>, CheckpointError> {
-    let bytes = beneath::folder(folder).and_then(|dir| beneath::read(dir, Path::new(NAME), LIMIT));
-    let bytes = match bytes {
-        Ok(bytes) => bytes,
-        Err(error) if error.is_absent() => return Ok(None),
-        Err(error) => return Err(CheckpointError::Read(io::Error::other(error))),
-    };
-    Ok(Some(decode(&bytes, boot_id)?))
+    match checkpoint::read(folder, NAME, LIMIT).map_err(CheckpointError::Read)? {
+        None => Ok(None),
+        Some(bytes) => Ok(Some(decode(&bytes, boot_id)?)),
+    }
 }
 
 /// Puts `bytes` in the place of the checkpoint in `folder`, wholly or not at all.
 pub(crate) fn write(folder: &Path, bytes: &[u8]) -> io::Result<()> {
-    let part = folder.join(format!(".{NAME}"));
-    // A link in the place of the part is removed, not followed.
-    match fs::remove_file(&part) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = fs::OpenOptions::new();
-    let mut file =
-        std::os::unix::fs::OpenOptionsExt::mode(file.write(true).create_new(true), 0o600).open(&part)?;
-    io::Write::write_all(&mut file, bytes)?;
-    fs::rename(&part, folder.join(NAME))
+    checkpoint::write(folder, NAME, bytes)
 }
 
 /// FNV-1a of 32 bits over the dump.
@@ -229,6 +215,8 @@ fn mapped<K: std::fmt::Display>(out: &mut String, all: Option<&BTreeMap<K, Optio
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// Written by `k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint` 1.36.4.

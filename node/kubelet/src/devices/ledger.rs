@@ -22,8 +22,10 @@ use podwire_wire::{
     ids::{ContainerName, PodUid},
 };
 
+use super::Amounts;
 use crate::{
     admission::Refused,
+    claims::resolve,
     spec::{self, Kind},
     topology::{Topology, devices::Devices},
 };
@@ -105,17 +107,19 @@ impl Wishes {
             let counts = extended.map(|(name, amount)| (name.to_owned(), usize::try_from(amount.value())));
             counts.filter_map(|(name, count)| Some((name, count.ok().filter(|count| *count > 0)?))).collect()
         };
+        // What a claim stands for is no device plugin's business.
+        let covered = resolve::covered(pod);
         let all = spec::containers(pod).into_iter().filter(|(kind, _)| *kind != Kind::Ephemeral);
-        let containers = all.map(|(kind, container)| Wish {
-            counts: counted(&Requirements::from(&container).limits),
-            container: container.name.into(),
-            kind,
+        let containers = all.map(|(kind, container)| {
+            let mut counts = counted(&Requirements::from(&container).limits);
+            if let Some(covered) = covered.get(container.name.as_str()) {
+                counts.retain(|name, _| !covered.contains(name.as_str()));
+            }
+            Wish { counts, container: container.name.into(), kind }
         });
-        Wishes {
-            pod: spec::uid(pod).into(),
-            containers: containers.collect(),
-            whole: counted(&PodResources::from(spec::spec(pod)).limits()),
-        }
+        let mut whole = counted(&PodResources::from(spec::spec(pod)).limits());
+        whole.retain(|name, _| !covered.values().any(|covered| covered.contains(name.as_str())));
+        Wishes { pod: spec::uid(pod).into(), containers: containers.collect(), whole }
     }
 
     /// Whether nothing is asked for.
@@ -301,7 +305,7 @@ impl Ledger {
     }
 
     /// Capacity and allocatable of every resource that was ever registered here; of those that went, nothing.
-    pub(crate) fn amounts(&self) -> BTreeMap<String, (usize, usize)> {
+    pub(crate) fn amounts(&self) -> Amounts {
         let counted = |known: &Resource| (known.devices.len(), known.healthy.len());
         self.resources.iter().map(|(name, known)| (name.clone(), counted(known))).collect()
     }

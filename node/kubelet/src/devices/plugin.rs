@@ -19,12 +19,14 @@ use podwire_wire::{
     },
     ids::ContainerName,
 };
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
 use super::{
     Devices, PrepareError, State, given,
     ledger::{Device, Question},
+    traced::{FirstList, drawn},
 };
 use crate::{
     plugins::socket::{self, bounded},
@@ -69,6 +71,10 @@ struct Endpoint {
     client: DevicePluginClient<Channel>,
     options: DevicePluginOptions,
     list: Option<Vec<Device>>,
+    /// When it was asked for its list.
+    asked: Instant,
+    /// Its first answer.
+    first: Option<FirstList>,
     stop: CancellationToken,
 }
 
@@ -82,6 +88,11 @@ pub(super) struct Endpoints {
 }
 
 impl Endpoints {
+    /// What the plugin that is asked said when it was first asked for its list.
+    pub(super) fn first_list(&self, resource: &str) -> Option<FirstList> {
+        self.serving(resource)?.first
+    }
+
     /// The plugin that is asked.
     fn serving(&self, resource: &str) -> Option<&Endpoint> {
         let all = self.all.get(resource)?;
@@ -101,8 +112,12 @@ pub(super) fn file_name(endpoint: &str) -> Result<&str, RegisterError> {
 }
 
 impl Devices {
-    /// Dials a plugin and follows its list from then on.
-    pub(super) async fn connect(self: &Arc<Self>, resource: &str, path: &Path) -> Result<(), RegisterError> {
+    /// Dials a plugin and follows its list from then on, until the token is cancelled.
+    pub(super) async fn connect(
+        self: &Arc<Self>,
+        resource: &str,
+        path: &Path,
+    ) -> Result<CancellationToken, RegisterError> {
         if !is_extended(resource) {
             return Err(RegisterError::Name(resource.to_owned()));
         }
@@ -115,7 +130,7 @@ impl Devices {
         let stop = self.shutdown.child_token();
         let id = {
             let mut state = self.state();
-            let State { ledger, endpoints } = &mut *state;
+            let State { ledger, endpoints, .. } = &mut *state;
             if endpoints.count() >= MOST_PLUGINS {
                 return Err(RegisterError::TooMany);
             }
@@ -127,14 +142,15 @@ impl Devices {
             all.retain(|old| old.path != path);
             let prefers = options.get_preferred_allocation_available;
             let (path, client, stop) = (path.to_owned(), client.clone(), stop.clone());
-            all.push(Endpoint { id, path, client, options, list: None, stop });
+            let asked = Instant::now();
+            all.push(Endpoint { id, path, client, options, list: None, asked, first: None, stop });
             ledger.registered(resource, prefers);
             id
         };
         tracing::info!(resource, ?path, "device plugin registered");
-        let (own, resource) = (self.clone(), resource.to_owned());
-        self.tasks.spawn(async move { own.follow(resource, id, client, stop).await });
-        Ok(())
+        let (own, resource, ends) = (self.clone(), resource.to_owned(), stop.clone());
+        self.tasks.spawn(async move { own.follow(resource, id, client, ends).await });
+        Ok(stop)
     }
 
     /// Listens to one plugin's list until it ends.
@@ -173,12 +189,13 @@ impl Devices {
     fn heard(&self, resource: &str, id: u64, list: Vec<Device>) -> bool {
         let (amounts, pods) = {
             let mut state = self.state();
-            let State { ledger, endpoints } = &mut *state;
+            let State { ledger, endpoints, .. } = &mut *state;
             let Some(own) =
                 endpoints.all.get_mut(resource).and_then(|all| all.iter_mut().find(|e| e.id == id))
             else {
                 return false;
             };
+            own.first.get_or_insert_with(|| FirstList::new(own.asked, Instant::now(), &list));
             own.list = Some(list);
             let Some(serving) = endpoints.serving(resource).filter(|serving| serving.id == id) else {
                 return false;
@@ -195,7 +212,7 @@ impl Devices {
     fn left(self: &Arc<Self>, resource: &str, id: u64) {
         let (amounts, pods, departure) = {
             let mut state = self.state();
-            let State { ledger, endpoints } = &mut *state;
+            let State { ledger, endpoints, .. } = &mut *state;
             let Some(all) = endpoints.all.get_mut(resource) else { return };
             let before = all.len();
             all.retain(|endpoint| endpoint.id != id);
@@ -247,20 +264,13 @@ impl Devices {
         self.tell(amounts, &pods);
     }
 
-    /// The plugin that serves from `path` is not wanted any more.
-    pub(super) fn dismiss(&self, resource: &str, path: &Path) {
-        let state = self.state();
-        let all = state.endpoints.all.get(resource).into_iter().flatten();
-        all.filter(|endpoint| endpoint.path == path).for_each(|endpoint| endpoint.stop.cancel());
-    }
-
     fn plugin(&self, resource: &str) -> Option<(DevicePluginClient<Channel>, DevicePluginOptions)> {
         let state = self.state();
         state.endpoints.serving(resource).map(|endpoint| (endpoint.client.clone(), endpoint.options))
     }
 
     /// What the plugin prefers; nothing when it does not say so in time.
-    pub(super) async fn preferred(&self, question: &Question) -> Vec<String> {
+    pub(super) async fn preferred(&self, pod: &PodRef, question: &Question) -> Vec<String> {
         let Some((mut client, _)) = self.plugin(&question.resource) else { return Vec::new() };
         let request = PreferredAllocationRequest {
             container_requests: vec![ContainerPreferredAllocationRequest {
@@ -269,8 +279,9 @@ impl Devices {
                 allocation_size: i32::try_from(question.size).unwrap_or(i32::MAX),
             }],
         };
-        let asked = client.get_preferred_allocation(request);
-        match bounded("GetPreferredAllocation", PREFERENCE, asked).await {
+        const CALL: &str = "GetPreferredAllocation";
+        let asked = bounded(CALL, PREFERENCE, client.get_preferred_allocation(request));
+        match drawn(pod, "", &question.resource, CALL, asked, |_| String::new()).await {
             Ok(answer) => {
                 answer.container_responses.into_iter().next().map(|one| one.device_ids).unwrap_or_default()
             }
@@ -284,16 +295,18 @@ impl Devices {
     /// Has devices allocated for a container.
     pub(super) async fn allocate(
         &self,
-        _pod: &PodRef,
-        _container: &ContainerName,
+        pod: &PodRef,
+        container: &ContainerName,
         resource: &str,
         ids: Vec<String>,
     ) -> Result<ContainerAllocateResponse, PrepareError> {
         let own = || resource.to_owned();
         let (mut client, _) = self.plugin(resource).ok_or_else(|| PrepareError::Away { resource: own() })?;
+        let given = ids.join(",");
         let request =
             AllocateRequest { container_requests: vec![ContainerAllocateRequest { devices_ids: ids }] };
-        let answer = bounded("Allocate", self.settings.deadline, client.allocate(request)).await;
+        let asked = bounded("Allocate", self.settings.deadline, client.allocate(request));
+        let answer = drawn(pod, container, resource, "Allocate", asked, |_| given).await;
         let answer =
             answer.map_err(|error| PrepareError::Call { resource: own(), call: "Allocate", error })?;
         let first = answer.container_responses.into_iter().next();
@@ -306,8 +319,8 @@ impl Devices {
     /// Has a container's devices readied, if the plugin wants that.
     pub(super) async fn pre_start(
         &self,
-        _pod: &PodRef,
-        _container: &ContainerName,
+        pod: &PodRef,
+        container: &ContainerName,
         resource: &str,
         ids: Vec<String>,
     ) -> Result<(), PrepareError> {
@@ -317,7 +330,8 @@ impl Devices {
             return Ok(());
         };
         let request = PreStartContainerRequest { devices_ids: ids };
-        let answer = bounded(CALL, self.settings.deadline, client.pre_start_container(request)).await;
+        let asked = bounded(CALL, self.settings.deadline, client.pre_start_container(request));
+        let answer = drawn(pod, container, resource, CALL, asked, |_| String::new()).await;
         answer.map(drop).map_err(|error| PrepareError::Call {
             resource: resource.to_owned(),
             call: CALL,

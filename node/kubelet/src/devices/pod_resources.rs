@@ -90,6 +90,7 @@ impl Lister {
             });
             ContainerResources {
                 devices: devices.collect(),
+                dynamic_resources: self.node.claims.told(pod, &container),
                 name: container.name.clone(),
                 ..Default::default()
             }

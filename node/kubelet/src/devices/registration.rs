@@ -14,7 +14,7 @@ use super::{
     Devices,
     plugin::{self, RegisterError, VERSION},
 };
-use crate::plugins::{Announced, Handler, serve};
+use crate::plugins::{Announced, Handler, Registered, serve};
 
 /// The socket's name in the folder of device plugins.
 const SOCKET: &str = "kubelet.sock";
@@ -48,7 +48,8 @@ impl Server {
             return Err(RegisterError::Version(version));
         }
         let path = self.0.settings.plugins().join(plugin::file_name(&endpoint)?);
-        self.0.connect(&resource_name, &path).await
+        // Who came this way stays until its connection ends.
+        self.0.connect(&resource_name, &path).await.map(drop)
     }
 }
 
@@ -75,7 +76,7 @@ impl Handler for Announcements {
         "DevicePlugin"
     }
 
-    fn register(&self, plugin: Announced) -> BoxFuture<'_, Result<(), String>> {
+    fn register(&self, plugin: Announced) -> BoxFuture<'_, Result<Registered, String>> {
         async move {
             if !plugin.versions.iter().any(|version| version == VERSION) {
                 return Err(format!(
@@ -83,12 +84,9 @@ impl Handler for Announcements {
                     plugin.versions
                 ));
             }
-            self.0.connect(&plugin.name, &plugin.endpoint).await.map_err(|error| error.to_string())
+            let connected = self.0.connect(&plugin.name, &plugin.endpoint).await;
+            connected.map(CancellationToken::drop_guard).map_err(|error| error.to_string())
         }
         .boxed()
-    }
-
-    fn deregister(&self, plugin: &Announced) {
-        self.0.dismiss(&plugin.name, &plugin.endpoint);
     }
 }

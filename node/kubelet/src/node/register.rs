@@ -9,7 +9,7 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::Node;
-use crate::{api::ApiError, clock, runtime::watch::Health};
+use crate::{api::ApiError, clock, devices::Amounts, runtime::watch::Health};
 
 /// An unchanged status is repeated this often.
 const HEARTBEAT: Duration = Duration::from_secs(300);
@@ -38,12 +38,15 @@ impl Reporter {
         let mut sent = Instant::now();
         let mut ready_since: Option<bool> = None;
         loop {
-            let status = self.status(&last).await;
+            let amounts = devices.borrow_and_update().clone();
+            let status = self.status(&last, &amounts).await;
             let ready = condition::is_true(listed(&status), "Ready");
             if comparable(&status) != comparable(&last) || sent.elapsed() >= HEARTBEAT {
                 let path = format!("/api/v1/nodes/{}/status", self.node.config.node_name);
+                let begun = Instant::now();
                 match self.node.api.patch_strategic(&path, &json!({"status": status})).await {
                     Ok(_) => {
+                        self.node.devices.published(amounts, &path, begun, Instant::now());
                         if ready_since != Some(ready) {
                             let name = &self.node.config.node_name;
                             let reason = if ready { "NodeReady" } else { "NodeNotReady" };
@@ -118,7 +121,7 @@ impl Reporter {
         }
     }
 
-    async fn status(&self, last: &Value) -> Value {
+    async fn status(&self, last: &Value, devices: &Amounts) -> Value {
         let node = &self.node;
         let down = self.health.borrow().down.clone();
         let (ready, reason, message) = match down {
@@ -154,7 +157,7 @@ impl Reporter {
             .collect();
         let mut capacity = node.capacity.shown(node.config.max_pods);
         let mut allocatable = node.allocatable.shown(node.config.max_pods);
-        for (resource, (all, healthy)) in node.devices.amounts().borrow().iter() {
+        for (resource, (all, healthy)) in devices {
             capacity[resource] = json!(all.to_string());
             allocatable[resource] = json!(healthy.to_string());
         }

@@ -94,6 +94,13 @@ fn a_container_waits_for_the_volumes() {
 }
 
 #[test]
+fn a_container_waits_for_the_answer_about_its_sandbox_also_when_an_event_was_faster() {
+    let seen = observed(vec![sandbox("s", 0, true)], vec![]);
+    let unanswered = Progressing { sandbox: Progress::Busy, ..ready(&[("app", 0)]) };
+    assert!(steps(&plain(), &seen, &unanswered).is_empty());
+}
+
+#[test]
 fn volumes_that_failed_hold_the_sandbox_back_until_their_retry() {
     let failed = Progressing { prepared: Progress::Failed { retry_at: at(2000) }, ..ready(&[("app", 0)]) };
     let plan = next_steps(&plain(), &Want::Run, &Observed::default(), &failed, at(1000));

@@ -6,7 +6,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
-use podwire_wire::unix;
+use podwire_wire::{authority::PathAuthority, unix};
 use tokio::{
     net::{UnixListener, UnixStream},
     sync::Semaphore,
@@ -88,7 +88,8 @@ async fn converse(stream: UnixStream, routes: Routes, shutdown: CancellationToke
     let service = TowerToHyperService::new(routes);
     let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
-        .serve_connection(TokioIo::new(stream), service);
+        // Device plugins dial the socket's path in ways that make it the authority.
+        .serve_connection(TokioIo::new(PathAuthority::new(stream)), service);
     let mut served = pin!(served);
     tokio::select! {
         // Clients go away as they please.

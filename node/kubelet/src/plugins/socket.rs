@@ -4,13 +4,19 @@ use std::{
     io,
     os::fd::AsRawFd,
     path::{Path, PathBuf},
+    pin::Pin,
     sync::Mutex,
+    task::{Context, Poll},
     time::Duration,
 };
 
 use hyper_util::rt::TokioIo;
 use rustix::fs::{FileType, Mode, OFlags};
-use tokio::net::UnixStream;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::UnixStream,
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{
     Response, Status,
     transport::{Channel, Endpoint, Uri},
@@ -34,6 +40,14 @@ pub(crate) enum DialError {
 
 /// A connection to the socket at `path`. When it breaks it stays broken: whoever listens next has to register first.
 pub(crate) async fn dial(path: &Path, limit: Duration) -> Result<Channel, DialError> {
+    dial_watched(path, limit).await.map(|(channel, _)| channel)
+}
+
+/// As [`dial`], with a token that is cancelled when the connection has ended.
+pub(crate) async fn dial_watched(
+    path: &Path,
+    limit: Duration,
+) -> Result<(Channel, CancellationToken), DialError> {
     let own = || path.to_owned();
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let failed = |source: rustix::io::Errno| DialError::Open { path: own(), source: source.into() };
@@ -47,6 +61,8 @@ pub(crate) async fn dial(path: &Path, limit: Duration) -> Result<Channel, DialEr
     let link = format!("/proc/self/fd/{}", place.as_raw_fd());
     let dialled = async {
         let stream = UnixStream::connect(link).await.map_err(|error| refused(error.to_string()))?;
+        let ended = CancellationToken::new();
+        let stream = Watched { stream, _ends: ended.clone().drop_guard() };
         let once = Mutex::new(Some(stream));
         let connector = tower::service_fn(move |_: Uri| {
             let stream = once.lock().ok().and_then(|mut once| once.take());
@@ -55,9 +71,40 @@ pub(crate) async fn dial(path: &Path, limit: Duration) -> Result<Channel, DialEr
         });
         // The authority is what Go peers send; nothing resolves it.
         let channel = Endpoint::from_static("http://localhost").connect_with_connector(connector).await;
-        channel.map_err(|error| refused(podwire_trace::chain(&error)))
+        let channel = channel.map_err(|error| refused(podwire_trace::chain(&error)))?;
+        Ok((channel, ended))
     };
     tokio::time::timeout(limit, dialled).await.map_err(|_| refused("no answer in time".to_owned()))?
+}
+
+/// A stream whose end is told.
+struct Watched {
+    stream: UnixStream,
+    _ends: DropGuard,
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        ctx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_read(ctx, into)
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(self: Pin<&mut Self>, ctx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(ctx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(ctx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, ctx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(ctx)
+    }
 }
 
 /// One call that is given up after `limit`.

@@ -10,7 +10,7 @@ use podwire_wire::{
     ids::{ContainerId, PodUid, SandboxId},
 };
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{Notify, mpsc, watch},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
@@ -71,6 +71,8 @@ pub(crate) struct Watcher {
     pub(crate) health: watch::Sender<Health>,
     /// Pods that the runtime has and no worker knows.
     pub(crate) orphans: mpsc::Sender<(PodRef, Observed)>,
+    /// Rung when workers have begun on pods that ran already: what was told of them before, nobody heard.
+    pub(crate) adopted: Arc<Notify>,
 }
 
 impl Watcher {
@@ -120,6 +122,7 @@ impl Watcher {
                     relist = Instant::now() + SLOW_RELIST;
                     *next = relist;
                 }
+                () = self.adopted.notified() => relist = Instant::now(),
             }
         }
     }
@@ -144,6 +147,7 @@ impl Watcher {
                     }
                     next = Instant::now() + SLOW_RELIST;
                 }
+                () = self.adopted.notified() => next = Instant::now(),
             }
         }
     }

@@ -71,6 +71,7 @@ fn status(pod: &Pod, observed: &Observed, extra: &Extra) -> PodStatus {
         host_ips: &["192.0.2.1".to_owned()],
         stopping: extra.stopping,
         held_up: None,
+        claimed: false,
         devices: &BTreeMap::new(),
         verdict: extra.verdict.as_ref(),
         resizing: &Resizing::default(),

@@ -207,7 +207,7 @@ impl Worker {
             }
             Step::RunSandbox { attempt } => {
                 self.going.sandbox = Progress::Busy;
-                self.ops.push(Box::pin(ops::run_sandbox(node, pod, attempt)));
+                self.ops.push(Box::pin(ops::run_sandbox(node, pod, attempt, self.pulls.clone())));
             }
             Step::DropSandbox { id } => {
                 self.going.tearing_down = true;
@@ -340,6 +340,13 @@ impl Worker {
     /// Containers that could not be started are tried again at once.
     pub(super) fn retry_starts(&mut self) {
         self.going.starts.retain(|_, progress| !matches!(progress, Progress::Failed { .. }));
+    }
+
+    /// A sandbox that could not be run is tried again at once.
+    pub(super) fn retry_sandbox(&mut self) {
+        if matches!(self.going.sandbox, Progress::Failed { .. }) {
+            self.going.sandbox = Progress::Idle;
+        }
     }
 
     /// Tokens in volumes are replaced before they expire.

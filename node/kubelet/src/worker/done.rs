@@ -91,10 +91,9 @@ impl Worker {
                 self.going.sandbox = Progress::Idle;
                 self.seen.observed.merge_sandbox(sandbox);
             }
-            Err(ops::SandboxError::Claims { claim }) => {
-                let message = format!(
-                    "Failed to prepare dynamic resources: pod resource claim \"{claim}\": not supported on this node"
-                );
+            Err(ops::SandboxError::Ended) => self.going.sandbox = Progress::Idle,
+            Err(error @ ops::SandboxError::Claims(_)) => {
+                let message = format!("Failed to prepare dynamic resources: {error}");
                 self.node.events.warning(&self.pod, None, "FailedPrepareDynamicResources", &message);
                 self.going.sandbox = Progress::Failed { retry_at: self.retries.next("sandbox") };
             }

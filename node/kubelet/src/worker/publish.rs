@@ -1,8 +1,9 @@
 //! The status as ordered patches: one in flight, the newest next.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::api::core::v1::{PodStatus, ResourceStatus};
+use podwire_wire::ids::ContainerName;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
@@ -89,6 +90,15 @@ impl Worker {
             differs.then(|| self.publication.drift_at.unwrap_or_else(|| Instant::now() + DRIFT));
     }
 
+    /// The health of what the pod's containers have of device plugins and of drivers.
+    fn device_health(&self) -> BTreeMap<ContainerName, Vec<ResourceStatus>> {
+        let mut all = self.node.devices.health(&self.reference.uid);
+        for (container, more) in self.node.claims.health(&self.pod) {
+            all.entry(container).or_default().extend(more);
+        }
+        all
+    }
+
     fn current_status(&self) -> PodStatus {
         status::compute(&Facts {
             pod: &self.pod,
@@ -107,7 +117,8 @@ impl Worker {
                 Standing::Waiting(wait) => Some((WAITING_FOR_DEVICES, wait.message.as_str())),
                 _ => None,
             },
-            devices: &self.node.devices.health(&self.reference.uid),
+            devices: &self.device_health(),
+            claimed: self.node.claims.holds(&self.reference.uid),
             start_time: self.start_time,
             now: clock::now_seconds(),
         })

@@ -73,7 +73,8 @@ async fn a_pod_whose_claims_nobody_here_can_serve_never_runs_without_them() {
     let message = cluster.event("device", "FailedPrepareDynamicResources").await;
     assert_eq!(
         message,
-        "Failed to prepare dynamic resources: pod resource claim \"gpu\": not supported on this node"
+        "Failed to prepare dynamic resources: prepare dynamic resources: fetch ResourceClaim g1: \
+         resourceclaims.resource.k8s.io \"g1\" not found"
     );
     let mut spec = one("run:1");
     spec["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]);

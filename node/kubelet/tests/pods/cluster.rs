@@ -6,18 +6,21 @@ use std::{
 };
 
 use futures::{StreamExt, TryStreamExt};
+use http::Request;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, Secret, ServiceAccount};
 use kube::{
     Client,
     api::{Api, DeleteParams, ListParams, PostParams},
     runtime::watcher,
 };
-use podwire_apiserver::{Config as ServerConfig, Identity};
+use podwire_apiserver::{ApiService, Config as ServerConfig, Identity};
+use podwire_client::Body;
 use podwire_kubelet::Config;
 use podwire_store::{Embedded, EmbeddedConfig};
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
+use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
 
 use crate::runtime::Fake;
 
@@ -28,8 +31,12 @@ pub(crate) struct Cluster {
     pub(crate) client: Client,
     pub(crate) fake: Fake,
     node: podwire_client::Client,
+    /// Whether the kubelet's lists and watches of pods wait.
+    held: watch::Sender<bool>,
     shutdown: CancellationToken,
     kubelet: Option<(CancellationToken, JoinSet<()>)>,
+    /// A runtime of its own, with which a kubelet can be killed.
+    apart: Option<tokio::runtime::Runtime>,
     tasks: JoinSet<()>,
     store: Embedded,
     pub(crate) cgroup: String,
@@ -59,7 +66,8 @@ impl Cluster {
         let server =
             ServerConfig::new(Arc::new(store.clone()), dir.path().join("pki"), listen).build().await.unwrap();
         let client = Client::new(server.client(Identity::admin()), "default");
-        let node = podwire_client::Client::new(server.client(Identity::node(NODE)), "default");
+        let held = watch::channel(false).0;
+        let node = client_of(server.client(Identity::node(NODE)), &held);
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
         tasks.spawn(server.run(shutdown.clone()));
@@ -71,7 +79,12 @@ impl Cluster {
         tasks.spawn(async move { served.serve(&socket, stop).await });
         let unique = dir.path().file_name().unwrap().to_string_lossy().trim_start_matches('.').to_owned();
         let cgroup = format!("/podwire-kubelet-test-{}-{unique}", std::process::id());
-        Cluster { client, fake, node, shutdown, kubelet: None, tasks, store, cgroup, dir }
+        Cluster { client, fake, node, held, shutdown, kubelet: None, apart: None, tasks, store, cgroup, dir }
+    }
+
+    /// Lets the kubelet wait for what it asks about pods, or no longer.
+    pub(crate) fn hold_pods(&self, held: bool) {
+        self.held.send_replace(held);
     }
 
     pub(crate) async fn start_kubelet(&mut self) {
@@ -79,6 +92,30 @@ impl Cluster {
     }
 
     pub(crate) async fn start_kubelet_with(&mut self, change: impl FnOnce(&mut Config)) {
+        let config = self.config(change);
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(config.build().await.unwrap().run(stop.clone()));
+        self.kubelet = Some((stop, tasks));
+    }
+
+    /// Starts a kubelet that can be killed.
+    pub(crate) fn start_kubelet_apart(&mut self, change: impl FnOnce(&mut Config)) {
+        let config = self.config(change);
+        let apart =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        apart.spawn(async move { config.build().await.unwrap().run(CancellationToken::new()).await });
+        self.apart = Some(apart);
+    }
+
+    /// Ends the kubelet where it stands: nothing that it has begun is finished.
+    pub(crate) async fn kill_kubelet(&mut self) {
+        let Some(apart) = self.apart.take() else { return };
+        let gone = tokio::task::spawn_blocking(move || apart.shutdown_timeout(DEADLINE));
+        gone.await.unwrap();
+    }
+
+    fn config(&self, change: impl FnOnce(&mut Config)) -> Config {
         let mut config = Config::new(
             self.node.clone(),
             NODE,
@@ -98,10 +135,7 @@ impl Cluster {
             client_ca: pki.ca_pem().to_owned(),
         });
         change(&mut config);
-        let stop = CancellationToken::new();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(config.build().await.unwrap().run(stop.clone()));
-        self.kubelet = Some((stop, tasks));
+        config
     }
 
     pub(crate) async fn stop_kubelet(&mut self) {
@@ -113,6 +147,7 @@ impl Cluster {
     }
 
     pub(crate) async fn stop(mut self) {
+        self.kill_kubelet().await;
         self.stop_kubelet().await;
         self.shutdown.cancel();
         let rest = async { while self.tasks.join_next().await.is_some() {} };
@@ -270,6 +305,22 @@ impl Cluster {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
+}
+
+/// The kubelet's client, whose lists and watches of pods wait while they are held.
+fn client_of(server: ApiService, held: &watch::Sender<bool>) -> podwire_client::Client {
+    let held = held.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (server, mut held) = (server.clone(), held.subscribe());
+        async move {
+            if request.uri().path() == "/api/v1/pods" {
+                // Ignored: without a sender the test is over.
+                held.wait_for(|held| !held).await.ok();
+            }
+            server.oneshot(request).await
+        }
+    });
+    podwire_client::Client::new(service, "default")
 }
 
 pub(crate) fn phase(pod: &Pod) -> &str {

@@ -16,15 +16,15 @@ use crate::{
     plugin::{Plugin, device, on_node, register, unhealthy},
 };
 
-const GPU: &str = "example.com/gpu";
+pub(crate) const GPU: &str = "example.com/gpu";
 
 impl Cluster {
-    fn plugins(&self) -> PathBuf {
+    pub(crate) fn plugins(&self) -> PathBuf {
         self.dir.path().join("kubelet/device-plugins")
     }
 
     /// A plugin that is registered.
-    async fn plugin(&self, resource: &str, devices: &[&str]) -> Plugin {
+    pub(crate) async fn plugin(&self, resource: &str, devices: &[&str]) -> Plugin {
         let name = resource.rsplit('/').next().unwrap();
         let socket = self.plugins().join(format!("{name}.sock"));
         // The kubelet clears the folder before it serves.
@@ -39,7 +39,7 @@ impl Cluster {
     }
 
     /// Waits until the node has so many of a resource, and so many that can be used.
-    async fn has(&self, resource: &str, capacity: &str, allocatable: &str) {
+    pub(crate) async fn has(&self, resource: &str, capacity: &str, allocatable: &str) {
         let nodes: Api<Node> = Api::all(self.client.clone());
         self.eventually(&format!("{resource} is {capacity}, {allocatable}"), || async {
             let status = nodes.get_opt(NODE).await.unwrap().and_then(|node| node.status).unwrap_or_default();
@@ -61,12 +61,12 @@ impl Cluster {
         all.max_by_key(|c| c.config.metadata.as_ref().unwrap().attempt).unwrap().config.clone()
     }
 
-    fn calls_like(&self, start: &str) -> Vec<String> {
+    pub(crate) fn calls_like(&self, start: &str) -> Vec<String> {
         let world = self.fake.world.lock().unwrap();
         world.calls.iter().filter(|call| call.starts_with(start)).cloned().collect()
     }
 
-    async fn clear(&self, names: &[&str]) {
+    pub(crate) async fn clear(&self, names: &[&str]) {
         for name in names {
             // Its object goes last, when nothing of the pod is left: what it held is free then.
             self.delete(name, 1).await;
@@ -75,16 +75,16 @@ impl Cluster {
     }
 }
 
-fn wants(count: &str) -> Value {
+pub(crate) fn wants(count: &str) -> Value {
     json!({"containers": [{"name": "app", "image": "run:1", "resources": {"limits": {GPU: count}}}]})
 }
 
-fn env(config: &podwire_wire::cri::ContainerConfig, name: &str) -> Option<String> {
+pub(crate) fn env(config: &podwire_wire::cri::ContainerConfig, name: &str) -> Option<String> {
     let found = config.envs.iter().find(|variable| variable.key == name)?;
     Some(String::from_utf8_lossy(&found.value).into_owned())
 }
 
-fn health(pod: &Pod) -> Vec<(String, String)> {
+pub(crate) fn health(pod: &Pod) -> Vec<(String, String)> {
     let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.clone());
     let all = statuses.into_iter().flatten().flat_map(|s| s.allocated_resources_status.unwrap_or_default());
     let all = all.flat_map(|status| status.resources.unwrap_or_default());
@@ -489,6 +489,82 @@ async fn init_containers_pass_their_devices_on_and_sidecars_keep_theirs() {
     assert_eq!((ids("first"), ids("side"), ids("app")), ("g0,g1".into(), "g0".into(), "g1,g2".into()));
     assert_eq!(cluster.calls_like("allocate").len(), 3, "once for every container");
     cluster.clear(&["one"]).await;
+    plugin.stop().await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_that_hangs_in_any_call_is_alone_with_it() {
+    let mut cluster = Cluster::without_kubelet().await;
+    cluster.start_kubelet_with(|config| config.devices.deadline = Duration::from_millis(300)).await;
+    let other = cluster.plugin("example.com/nic", &["n0"]).await;
+    let socket = cluster.plugins().join("gpu.sock");
+    let plugin = Plugin::serve(&cluster.fake, socket, GPU, vec![device("g0")]);
+    // In its options: others register meanwhile.
+    plugin.behave(|manners| {
+        manners.options.pre_start_required = true;
+        manners.hangs.extend(["options", "list"]);
+    });
+    let beside = async {
+        other.list(vec![device("n0"), device("n1")]);
+        cluster.has("example.com/nic", "2", "2").await;
+        let late = cluster.plugin("example.com/late", &["l0"]).await;
+        cluster.has("example.com/late", "1", "1").await;
+        plugin.let_go("options");
+        late
+    };
+    let ((), late) = tokio::join!(plugin.register(), beside);
+    // In its list: a pod waits for it, and another pod does not.
+    cluster.create("one", wants("1")).await;
+    let words = "Waiting for devices: the device plugin of example.com/gpu has not told its devices";
+    cluster.says("one", "WaitingForDevices", words).await;
+    cluster.create("other", crate::cluster::one("run:1")).await;
+    cluster.running("other").await;
+    // In what it does before a container starts: the pod says so, and gets it in the end.
+    plugin.behave(|manners| manners.hangs.extend(["prestart"]));
+    plugin.let_go("list");
+    cluster
+        .until("one", "timed out", |pod| {
+            waiting(pod).is_some_and(|w| {
+                w.1.contains("device plugin of example.com/gpu: PreStartContainer")
+                    && w.1.contains("DeadlineExceeded")
+            })
+        })
+        .await;
+    plugin.let_go("prestart");
+    cluster.running("one").await;
+    assert_eq!(cluster.calls_like("allocate").len(), 1, "allocated once, however often it starts");
+    cluster.clear(&["one", "other"]).await;
+    for one in [plugin, other, late] {
+        one.stop().await;
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn devices_that_flap_and_vanish_leave_those_who_hold_them_alone() {
+    let cluster = Cluster::start().await;
+    let plugin = cluster.plugin(GPU, &["g0", "g1"]).await;
+    cluster.has(GPU, "2", "2").await;
+    cluster.create("one", wants("1")).await;
+    let held = health(&cluster.running("one").await);
+    assert_eq!(held, [("g0".to_owned(), "Healthy".to_owned())]);
+    for _ in 0..50 {
+        plugin.list(vec![unhealthy("g0"), device("g1")]);
+        plugin.list(vec![device("g0"), device("g1")]);
+        plugin.list(vec![device("g1")]);
+        tokio::task::yield_now().await;
+    }
+    // What it holds has vanished: it runs on, and nobody else gets the device under the same name.
+    cluster.has(GPU, "1", "1").await;
+    cluster.until("one", "of unknown health", |pod| health(pod)[0].1 == "Unknown").await;
+    plugin.list(vec![device("g0"), device("g1")]);
+    cluster.has(GPU, "2", "2").await;
+    cluster.create("two", wants("1")).await;
+    assert_eq!(health(&cluster.running("two").await)[0].0, "g1");
+    let one = cluster.until("one", "healthy again", |pod| health(pod) == held).await;
+    assert_eq!((restarts(&one), cluster.fake.calls("stop_container")), (0, 0));
+    cluster.clear(&["one", "two"]).await;
     plugin.stop().await;
     cluster.stop().await;
 }

@@ -164,6 +164,28 @@ async fn a_pod_the_node_has_no_room_for_is_turned_away() {
     cluster.stop().await;
 }
 
+/// Between the look at what runs and the pod's worker nobody hears of the pod.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ends_while_a_kubelet_starts_is_started_again() {
+    let mut cluster = Cluster::start().await;
+    cluster.create("one", one("run:1")).await;
+    cluster.running("one").await;
+    cluster.stop_kubelet().await;
+    cluster.fake.world.lock().unwrap().looks = 0;
+    cluster.hold_pods(true);
+    cluster.start_kubelet().await;
+    // Once for what there is to adopt, once for whose pods nobody knows; the pods come later.
+    let looked = || async { cluster.fake.world.lock().unwrap().looks == 2 };
+    cluster.eventually("the kubelet has looked at what runs", looked).await;
+    cluster.fake.end_unheard("app", 0);
+    cluster.hold_pods(false);
+    cluster
+        .eventually("what ended runs again", || async { cluster.fake.calls("create_container") == 2 })
+        .await;
+    cluster.running("one").await;
+    cluster.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_reboot_a_pod_runs_again_and_the_restart_is_counted() {
     let mut cluster = Cluster::start().await;

@@ -3,8 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod admission;
+mod claims;
 mod cluster;
+mod device_restarts;
 mod devices;
+mod driver;
 mod faults;
 mod lifecycle;
 mod plugin;

@@ -61,6 +61,7 @@ struct Served {
     lists: watch::Sender<Vec<Device>>,
     manners: Arc<Mutex<Manners>>,
     stop: CancellationToken,
+    released: Arc<tokio::sync::Notify>,
     told: watch::Sender<Option<RegistrationStatus>>,
 }
 
@@ -88,6 +89,7 @@ impl Plugin {
             lists: watch::channel(devices).0,
             manners: Arc::new(Mutex::new(manners)),
             stop: CancellationToken::new(),
+            released: Arc::default(),
             told: watch::channel(None).0,
         };
         let mut tasks = JoinSet::new();
@@ -119,6 +121,18 @@ impl Plugin {
 
     pub(crate) fn behave(&self, change: impl FnOnce(&mut Manners)) {
         change(&mut self.served.manners.lock().unwrap());
+    }
+
+    /// Answers a call that hangs, and those to come.
+    pub(crate) fn let_go(&self, call: &'static str) {
+        self.behave(|manners| manners.hangs.retain(|hang| *hang != call));
+        self.served.released.notify_waiters();
+    }
+
+    /// Answers whatever hangs.
+    pub(crate) fn let_all_go(&self) {
+        self.behave(|manners| manners.hangs.clear());
+        self.served.released.notify_waiters();
     }
 
     /// Tells other devices.
@@ -161,8 +175,15 @@ pub(crate) async fn register(
 
 impl Served {
     async fn hang(&self, call: &'static str) {
-        if self.manners.lock().unwrap().hangs.contains(call) {
-            self.stop.cancelled().await;
+        loop {
+            let released = self.released.notified();
+            if !self.manners.lock().unwrap().hangs.contains(call) {
+                return;
+            }
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                () = released => {}
+            }
         }
     }
 

@@ -186,3 +186,34 @@ async fn what_the_runtime_refuses_is_told_and_tried_again() {
     cluster.until("web", "resized", |pod| has(pod, "150m") && settled(pod)).await;
     cluster.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_of_memory_restarts_a_container_that_wants_it_and_no_other() {
+    let mut cluster = Cluster::start().await;
+    let spec = |policy: &str| {
+        json!({"containers": [{"name": "app", "image": "run:1",
+            "resources": {"requests": {"memory": "32Mi"}, "limits": {"memory": "64Mi"}},
+            "resizePolicy": [{"resourceName": "memory", "restartPolicy": policy}]}]})
+    };
+    cluster.create("anew", spec("RestartContainer")).await;
+    cluster.create("same", spec("NotRequired")).await;
+    cluster.running("anew").await;
+    cluster.running("same").await;
+    // The one that comes next knows what the one before it started the container with.
+    cluster.stop_kubelet().await;
+    for name in ["anew", "same"] {
+        resize(&cluster, name, json!({"requests": {"memory": "48Mi"}})).await;
+    }
+    cluster.start_kubelet().await;
+    let asked = |pod: &Pod| {
+        let entry = &pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0];
+        entry.allocated_resources.as_ref().map(|all| all["memory"].0.clone())
+    };
+    let done = |pod: &Pod| asked(pod).as_deref() == Some("48Mi") && settled(pod);
+    cluster.until("anew", "restarted", |pod| done(pod) && restarts(pod) == 1).await;
+    let same = cluster.until("same", "resized", done).await;
+    assert_eq!(restarts(&same), 0);
+    let anew = cluster.pods().get("anew").await.unwrap();
+    assert_eq!(restarts(&anew), 1, "once");
+    cluster.stop().await;
+}

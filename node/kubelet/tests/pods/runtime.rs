@@ -66,12 +66,17 @@ pub(crate) struct World {
     pub(crate) fail_update: Option<String>,
     /// Images besides those that names conjure up, with a file that stands for what they take.
     pub(crate) images: Vec<(cri::Image, std::path::PathBuf)>,
+    /// Calls that are not answered until they are taken out.
+    pub(crate) hangs: BTreeSet<&'static str>,
+    /// How often the status of a container was asked.
+    pub(crate) looks: usize,
 }
 
 #[derive(Clone)]
 pub(crate) struct Fake {
     pub(crate) world: Arc<Mutex<World>>,
     events: broadcast::Sender<cri::ContainerEventResponse>,
+    released: Arc<tokio::sync::Notify>,
 }
 
 fn now() -> i64 {
@@ -81,7 +86,7 @@ fn now() -> i64 {
 impl Fake {
     pub(crate) fn new() -> Fake {
         let (events, _) = broadcast::channel(1024);
-        Fake { world: Arc::default(), events }
+        Fake { world: Arc::default(), events, released: Arc::default() }
     }
 
     pub(crate) async fn serve(self, socket: &Path, stop: CancellationToken) {
@@ -92,6 +97,27 @@ impl Fake {
             .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop.cancelled_owned())
             .await
             .ok();
+    }
+
+    /// Waits while this call hangs, and notes that it does.
+    async fn hang(&self, call: &'static str) {
+        loop {
+            let released = self.released.notified();
+            {
+                let mut world = self.world.lock().unwrap();
+                if !world.hangs.contains(call) {
+                    return;
+                }
+                world.calls.push(format!("hangs {call}"));
+            }
+            released.await;
+        }
+    }
+
+    /// Answers what hangs.
+    pub(crate) fn release(&self) {
+        self.world.lock().unwrap().hangs.clear();
+        self.released.notify_waiters();
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -105,16 +131,38 @@ impl Fake {
 
     /// Ends a running container of this name as if its process had.
     pub(crate) fn end(&self, name: &str, code: i32) {
+        let id = self.end_unheard(name, code);
+        self.tell(&id, cri::ContainerEventType::ContainerStoppedEvent);
+    }
+
+    /// Ends one without a word; says which.
+    pub(crate) fn end_unheard(&self, name: &str, code: i32) -> String {
+        let mut world = self.world.lock().unwrap();
+        let (id, made) = world
+            .containers
+            .iter_mut()
+            .find(|(_, c)| {
+                c.config.metadata.as_ref().unwrap().name == name
+                    && c.state == cri::ContainerState::ContainerRunning
+            })
+            .expect("a running container of that name");
+        made.state = cri::ContainerState::ContainerExited;
+        made.exit_code = code;
+        made.finished_at = now();
+        id.clone()
+    }
+
+    /// Ends the running container of a pod.
+    pub(crate) fn end_of(&self, pod: &str, code: i32) {
         let id = {
             let mut world = self.world.lock().unwrap();
-            let (id, made) = world
-                .containers
+            let World { sandboxes, containers, .. } = &mut *world;
+            let of_pod = |id: &str| sandboxes[id].config.metadata.as_ref().unwrap().name == pod;
+            let running = |made: &Made| made.state == cri::ContainerState::ContainerRunning;
+            let (id, made) = containers
                 .iter_mut()
-                .find(|(_, c)| {
-                    c.config.metadata.as_ref().unwrap().name == name
-                        && c.state == cri::ContainerState::ContainerRunning
-                })
-                .expect("a running container of that name");
+                .find(|(_, made)| running(made) && of_pod(&made.sandbox))
+                .expect("a running container of that pod");
             made.state = cri::ContainerState::ContainerExited;
             made.exit_code = code;
             made.finished_at = now();
@@ -265,6 +313,7 @@ impl RuntimeService for Fake {
         &self,
         request: Request<cri::RunPodSandboxRequest>,
     ) -> Answer<cri::RunPodSandboxResponse> {
+        self.hang("run_pod_sandbox").await;
         let request = request.into_inner();
         let config = request.config.unwrap();
         let id = {
@@ -275,7 +324,10 @@ impl RuntimeService for Fake {
             world.handlers.push(request.runtime_handler);
             world.next += 1;
             let id = format!("box{}", world.next);
-            let ip = world.address.clone().unwrap_or_else(|| format!("10.9.0.{}", world.next));
+            let ip = world
+                .address
+                .clone()
+                .unwrap_or_else(|| format!("10.9.{}.{}", world.next / 256, world.next % 256));
             world.sandboxes.insert(id.clone(), Boxed { config, ready: true, created_at: now(), ip });
             id
         };
@@ -347,6 +399,7 @@ impl RuntimeService for Fake {
         &self,
         request: Request<cri::CreateContainerRequest>,
     ) -> Answer<cri::CreateContainerResponse> {
+        self.hang("create_container").await;
         let request = request.into_inner();
         let config = request.config.unwrap();
         let id = {
@@ -460,12 +513,11 @@ impl RuntimeService for Fake {
         request: Request<cri::ContainerStatusRequest>,
     ) -> Answer<cri::ContainerStatusResponse> {
         let id = request.into_inner().container_id;
-        let world = self.world.lock().unwrap();
+        let mut world = self.world.lock().unwrap();
         let made = world.containers.get(&id).ok_or_else(|| Status::not_found("no such container"))?;
-        Ok(Response::new(cri::ContainerStatusResponse {
-            status: Some(container_status(&id, made)),
-            ..Default::default()
-        }))
+        let status = Some(container_status(&id, made));
+        world.looks += 1;
+        Ok(Response::new(cri::ContainerStatusResponse { status, ..Default::default() }))
     }
 
     async fn exec_sync(&self, request: Request<cri::ExecSyncRequest>) -> Answer<cri::ExecSyncResponse> {

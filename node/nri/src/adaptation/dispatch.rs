@@ -169,6 +169,16 @@ impl Dispatch {
         self.judge(plugin, answer, begun, words)
     }
 
+    /// Whether the event cannot go on without the plugin.
+    fn needs(&self, plugin: &Plugin) -> bool {
+        self.required.contains(&plugin.name) || plugin.policy.fail_request
+    }
+
+    /// Whether not to know the event is no consent of the plugin.
+    fn binding(&self, plugin: &Plugin, event: Event) -> bool {
+        self.needs(plugin) && plugin.asked_for(event)
+    }
+
     /// What an answer, or its absence, means for the event.
     fn judge<R>(
         &self,
@@ -186,12 +196,17 @@ impl Dispatch {
                 self.note(plugin, "ok", wanted, begun);
                 return Ok(Some(answer));
             }
-            Err(error) if error.unimplemented() => return Ok(None),
+            Err(error) if error.unimplemented() && !self.binding(plugin, self.event) => return Ok(None),
             Err(error) => error,
         };
         let (label, event) = (plugin.label(), self.method);
         let why =
             plugin.link.broken().map_or_else(|| error.to_string(), |broken| format!("{error}: {broken}"));
+        if error.unimplemented() {
+            let reason = format!("it asked to hear of {event} and does not know it: {why}");
+            self.note(plugin, "failed", reason.clone(), begun);
+            return Err(EventError::Failed { plugin: label, event, reason });
+        }
         if error.answered() {
             self.note(plugin, "refused", why.clone(), begun);
             tracing::warn!(plugin = label, event, pod = %self.pod, error = why, "NRI plugin refused");
@@ -209,7 +224,7 @@ impl Dispatch {
             );
             plugin.link.close();
         }
-        if self.required.contains(&plugin.name) || plugin.policy.fail_request {
+        if self.needs(plugin) {
             return Err(EventError::Failed { plugin: label, event, reason: why });
         }
         Ok(None)
@@ -248,7 +263,7 @@ impl Dispatch {
                 Ok(verdict) if verdict.reject => verdict.reason,
                 Ok(_) => continue,
                 // One that subscribes to everything without validating has nothing against it.
-                Err(error) if error.unimplemented() => continue,
+                Err(error) if error.unimplemented() && !self.binding(plugin, event) => continue,
                 Err(error) => error.to_string(),
             };
             self.note(plugin, "rejected", reason.clone(), begun);

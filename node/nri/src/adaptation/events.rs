@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use podwire_wire::nri::{
     Container, ContainerAdjustment, ContainerEviction, ContainerUpdate, CreateContainerRequest,
@@ -20,7 +19,7 @@ use tokio::sync::broadcast;
 
 use super::dispatch::Dispatch;
 use super::log::Entry;
-use super::plugin::{Plugin, PluginInfo, Stage};
+use super::plugin::{PluginInfo, Stage};
 use super::registry::Registry;
 use super::required;
 use crate::merge::{Conflict, Merged, requested};
@@ -94,7 +93,7 @@ pub struct Updating {
 /// The handle through which the runtime tells what happens; cheap to clone.
 #[derive(Clone)]
 pub struct Nri {
-    registry: Arc<Registry>,
+    pub(super) registry: Arc<Registry>,
 }
 
 /// The pod of a message, if only by its id.
@@ -136,30 +135,6 @@ impl Nri {
     pub fn metrics(&self) -> String {
         let ready = self.registry.plugins().iter().filter(|plugin| plugin.stage() == Stage::Ready).count();
         self.registry.book.metrics(ready)
-    }
-
-    /// A pod is to be made. Waits for the plugins it cannot do without: without them, whatever is made for it now would
-    /// only have to be taken back.
-    pub async fn admit_pod_sandbox(&self, pod: PodSandbox) -> Result<(), EventError> {
-        let required = required::names(&self.registry.config.required, &pod, None);
-        let deadline = Instant::now() + self.registry.config.required_wait;
-        self.gather(&required, deadline, "RunPodSandbox", &pod, None).await
-    }
-
-    /// Waits until plugins are connected: those that every pod needs, or else anybody.
-    pub async fn wait_for_plugins(&self, longest: Duration) {
-        let all: BTreeSet<String> = self.registry.config.required.iter().cloned().collect();
-        let mut changes = self.registry.changes();
-        let here = |plugins: &[Arc<Plugin>]| plugins.iter().any(|plugin| plugin.stage() == Stage::Ready);
-        let waiting = async {
-            while required::absent(&self.registry, &all).is_some() || !here(&self.registry.plugins()) {
-                if changes.changed().await.is_err() {
-                    return;
-                }
-            }
-        };
-        // Ignored: whoever is not there in time has nothing to hear.
-        tokio::time::timeout(longest, waiting).await.ok();
     }
 
     /// The pod's network is up and its containers may follow.
@@ -340,74 +315,5 @@ impl Nri {
     async fn open(&self, event: Event, method: &'static str, pod: &PodSandbox) -> Dispatch {
         let under_way = self.registry.begin(&pod.id, None).await;
         Dispatch::new(event, method, under_way, BTreeSet::new(), pod)
-    }
-
-    /// An event that must not go on without required plugins.
-    async fn gated(
-        &self,
-        event: Event,
-        method: &'static str,
-        pod: &PodSandbox,
-        container: Option<&Container>,
-        making: Option<&str>,
-    ) -> Result<Dispatch, EventError> {
-        let required = required::names(&self.registry.config.required, pod, container);
-        let deadline = Instant::now() + self.registry.config.required_wait;
-        loop {
-            // Waited for before the event begins: a plugin that comes waits for events under way.
-            self.gather(&required, deadline, method, pod, container).await?;
-            let under_way = self.registry.begin(&pod.id, making).await;
-            let living = |plugin: &&Arc<Plugin>| plugin.stage() != Stage::Gone;
-            let here =
-                |name: &String| under_way.plugins.iter().filter(living).any(|plugin| plugin.name == *name);
-            if required.iter().all(here) {
-                let dispatch = Dispatch::new(event, method, under_way, required, pod);
-                return Ok(container.into_iter().fold(dispatch, Dispatch::about));
-            }
-        }
-    }
-
-    /// Waits until all of `required` are connected.
-    async fn gather(
-        &self,
-        required: &BTreeSet<String>,
-        deadline: Instant,
-        method: &'static str,
-        pod: &PodSandbox,
-        container: Option<&Container>,
-    ) -> Result<(), EventError> {
-        let Some(plugin) = required::absent(&self.registry, required) else { return Ok(()) };
-        let note = |outcome: &str| self.waiting(&plugin, method, pod, container, outcome);
-        note("waiting");
-        let left = deadline.saturating_duration_since(Instant::now());
-        match required::wait(&self.registry, required, left).await {
-            None => Ok(()),
-            Some(plugin) => {
-                note("absent");
-                Err(EventError::Absent { plugin, event: method })
-            }
-        }
-    }
-
-    /// Notes that a pod waits, or waited, for a plugin that is not there.
-    fn waiting(
-        &self,
-        plugin: &str,
-        event: &'static str,
-        pod: &PodSandbox,
-        container: Option<&Container>,
-        outcome: &str,
-    ) {
-        let pod = format!("{}/{}", pod.namespace, pod.name);
-        tracing::warn!(plugin, event, pod, outcome, "a pod needs an NRI plugin that is not connected");
-        self.registry.log.note(Entry {
-            plugin: plugin.to_owned(),
-            event: event.to_owned(),
-            pod,
-            container: container.map(|one| one.name.clone()).unwrap_or_default(),
-            outcome: outcome.to_owned(),
-            detail: "a required plugin is not connected".to_owned(),
-            ..Entry::default()
-        });
     }
 }

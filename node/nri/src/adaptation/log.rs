@@ -28,7 +28,7 @@ pub struct Entry {
     /// The container's name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub container: String,
-    /// `ok`, `refused`, `failed`, `waiting`, `absent`.
+    /// `ok`, `refused`, `failed`, `waiting`, `absent`, `tolerated`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub outcome: String,
     /// What it wants changed, or what went wrong.

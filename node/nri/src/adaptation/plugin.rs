@@ -96,6 +96,8 @@ pub(super) struct Plugin {
     pub(super) index: String,
     pub(super) link: Link,
     pub(super) events: i32,
+    /// Those of them that it asked for by name, not by asking for all.
+    named: i32,
     pub(super) policy: FailurePolicy,
     pub(super) timeout: Duration,
     pub(super) stage: watch::Sender<Stage>,
@@ -118,16 +120,23 @@ impl Plugin {
         timeout: Duration,
         stats: Arc<Stats>,
     ) -> Self {
-        let events = if events == 0 { ALL_EVENTS } else { events };
+        let (named, events) = (events, if events == 0 { ALL_EVENTS } else { events });
         let policy = policy.unwrap_or_default();
         let (stage, _) = watch::channel(Stage::Synchronizing);
         stats.connected();
-        Self { name, index, link, events, policy, timeout, stage, old_style: AtomicI32::new(0), stats }
+        let old_style = AtomicI32::new(0);
+        Self { name, index, link, events, named, policy, timeout, stage, old_style, stats }
     }
 
     /// Whether it wants to hear of the event.
     pub(super) fn hears(&self, event: Event) -> bool {
         self.events & bit(event) != 0
+    }
+
+    /// Whether it asked to hear of this very event. One that asks for everything may know only some of it; one that
+    /// asks by name and then does not know the event has not consented.
+    pub(super) fn asked_for(&self, event: Event) -> bool {
+        self.named & bit(event) != 0
     }
 
     /// How it is called in messages.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use podwire_wire::nri::{Container, PodSandbox};
 
+use super::Toleration;
 use super::plugin::Stage;
 use super::registry::Registry;
 
@@ -20,6 +21,27 @@ pub(super) fn names(
     keys.extend(container.map(|container| format!("{ANNOTATION}/container.{}", container.name)));
     let annotated = keys.iter().filter_map(|key| pod.annotations.get(key)).flat_map(|text| listed(text));
     configured.iter().cloned().chain(annotated).collect()
+}
+
+/// Whether the pod, or the container if one is given, may do without required plugins that are absent: it says so itself,
+/// in a namespace where that counts. The most precise annotation decides.
+pub(super) fn tolerated(
+    toleration: Option<&Toleration>,
+    pod: &PodSandbox,
+    container: Option<&Container>,
+) -> bool {
+    let Some(Toleration { annotation, namespaces }) = toleration else { return false };
+    let precise = container.map(|container| format!("{annotation}/container.{}", container.name));
+    let keys = precise.into_iter().chain([format!("{annotation}/pod"), annotation.clone()]);
+    let said = keys.filter_map(|key| pod.annotations.get(&key)).next();
+    // What Go's ParseBool takes for true; anything else is no toleration.
+    let wanted = said.is_some_and(|text| ["1", "t", "T", "TRUE", "true", "True"].contains(&text.as_str()));
+    let counts = namespaces.contains(&pod.namespace);
+    if wanted && !counts {
+        let pod = format!("{}/{}", pod.namespace, pod.name);
+        tracing::warn!(pod, annotation, "a pod would do without required NRI plugins where it may not");
+    }
+    wanted && counts
 }
 
 /// Whether a pod's annotations name plugins it cannot do without.
@@ -85,5 +107,33 @@ mod tests {
         assert_eq!(all(None), "abcdz");
         assert_eq!(all(Some("db")), "abcdz");
         assert_eq!(all(Some("web")), "abcdefz");
+    }
+
+    #[test]
+    fn a_toleration_counts_where_it_is_allowed_and_the_most_precise_one_decides() {
+        let key = "tolerate.example";
+        let toleration = Toleration { annotation: key.into(), namespaces: vec!["kube-system".into()] };
+        let pod = |namespace: &str, annotations: &[(&str, &str)]| PodSandbox {
+            namespace: namespace.into(),
+            annotations: annotations
+                .iter()
+                .map(|&(end, text)| (format!("{key}{end}"), text.to_owned()))
+                .collect(),
+            ..PodSandbox::default()
+        };
+        let web = Container { name: "web".into(), ..Container::default() };
+        let may = |pod: &PodSandbox, container| tolerated(Some(&toleration), pod, container);
+        let plain = pod("kube-system", &[("", "true")]);
+        assert!(may(&plain, None) && may(&plain, Some(&web)));
+        assert!(!tolerated(None, &plain, None), "nobody configured it");
+        assert!(!may(&pod("default", &[("", "true")]), None), "not in this namespace");
+        assert!(!may(&pod("kube-system", &[]), None));
+        assert!(!may(&pod("kube-system", &[("", "yes")]), None), "not what Go reads as true");
+        let precise = pod("kube-system", &[("", "true"), ("/container.web", "false")]);
+        assert!(may(&precise, None) && !may(&precise, Some(&web)));
+        let inner = pod("kube-system", &[("/container.web", "1")]);
+        assert!(!may(&inner, None) && may(&inner, Some(&web)));
+        let whole = pod("kube-system", &[("", "false"), ("/pod", "t")]);
+        assert!(may(&whole, None) && may(&whole, Some(&web)));
     }
 }

@@ -103,31 +103,26 @@ async fn converse(
     // A started plugin keeps the name of its file.
     let text = known.as_ref().map(|known| known.config.clone()).unwrap_or_default();
     let identity = known.map_or(claimed, |known| (known.name, known.index));
+    let patience = config.timeout_of(&identity.0);
     let millis = |duration: std::time::Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
     let request = ConfigureRequest {
         config: text,
         runtime_name: config.runtime_name.clone(),
         runtime_version: config.runtime_version.clone(),
         registration_timeout: millis(config.registration_timeout),
-        request_timeout: millis(config.request_timeout),
+        request_timeout: millis(patience),
         nri_version: NRI_VERSION.into(),
     };
     let answer: ConfigureResponse = link
-        .call("Configure", &request, config.request_timeout)
+        .call("Configure", &request, patience)
         .await
         .map_err(|error| SessionError::Call("Configure", error))?;
     if answer.events & !ALL_EVENTS != 0 {
         return Err(SessionError::UnknownEvents(answer.events));
     }
     let stats = registry.book.page(&format!("{}-{}", identity.1, identity.0));
-    let plugin = Arc::new(Plugin::new(
-        identity,
-        link.clone(),
-        answer.events,
-        answer.failure_policy,
-        config.request_timeout,
-        stats,
-    ));
+    let plugin =
+        Arc::new(Plugin::new(identity, link.clone(), answer.events, answer.failure_policy, patience, stats));
     let leaving = Leaving { registry, plugin: &plugin };
     registry.enter(&plugin).await;
     synchronize(registry, &plugin).await?;
@@ -171,7 +166,7 @@ async fn synchronize(registry: &Registry, plugin: &Arc<Plugin>) -> Result<(), Se
         !being_made.contains(&container.id) && !being_made.contains(&container.pod_sandbox_id)
     });
     // Starting up may take a plugin longer than an event; the limit is for all parts together.
-    let limit = registry.config.registration_timeout.max(registry.config.request_timeout);
+    let limit = registry.config.registration_timeout.max(plugin.timeout);
     let exchange = async {
         let mut updates = Vec::new();
         for part in parts(pods, containers, MESSAGE_LIMIT - SLACK) {

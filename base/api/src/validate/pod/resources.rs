@@ -40,7 +40,8 @@ fn is_quota_hugepages(name: &str) -> bool {
     is_hugepages(name) || name.starts_with("requests.hugepages-")
 }
 
-fn is_native(name: &str) -> bool {
+/// Whether a resource is one of Kubernetes' own.
+pub(in crate::validate) fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 

@@ -49,6 +49,7 @@ async fn ensure(context: &Context, kind: &Kind, expected: Value) -> Result<()> {
                 kind,
                 namespace: &namespace,
                 name: &name,
+                verb: "update",
                 extent: Extent::Server,
                 options: &options,
                 retry: true,
