@@ -46,6 +46,11 @@ impl TakenDevice {
     fn is_free(&self) -> bool {
         self.exclusive == 0 && self.shares == 0
     }
+
+    /// Whether claims have it that cannot have it together.
+    fn is_contested(&self) -> bool {
+        self.exclusive > 1 || (self.exclusive > 0 && self.shares > 0)
+    }
 }
 
 impl Taken {
@@ -89,6 +94,16 @@ impl Taken {
                 self.pools.remove(&id);
             }
         }
+    }
+
+    /// The first device of a claim's allocation that another claim has as well although it is for one alone.
+    pub(crate) fn contested<'a>(&self, allocation: &'a AllocationResult) -> Option<&'a str> {
+        let device = |result: &DeviceRequestAllocationResult, pool: &PoolId| {
+            self.pools.get(pool).and_then(|pool| pool.get(&result.device))
+        };
+        of(allocation)
+            .find(|(result, pool)| device(result, pool).is_some_and(TakenDevice::is_contested))
+            .map(|(result, _)| result.device.as_str())
     }
 
     /// Whether nothing is taken.

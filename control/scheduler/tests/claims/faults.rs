@@ -103,6 +103,26 @@ async fn a_scheduler_that_is_killed_at_any_write_gives_no_device_twice_and_loses
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_that_a_dead_schedulers_last_write_gave_once_more_stays_with_the_pod_that_runs() {
+    let world = World::start().await;
+    world.nodes(&["n1"]).await;
+    world.class("gpu", json!({})).await;
+    world.slice(slice("n1", &[device("d0", "x"), device("d1", "x")])).await;
+    world.claim(claim("c0", exactly("gpu", 1))).await;
+    world.create(pod("p0", &["c0"])).await;
+    world.until("p0", is_bound).await;
+    world.claim(claim("c1", exactly("gpu", 1))).await;
+    let given = world.get_claim("c0").await["status"]["allocation"].clone();
+    world.patch_claim_status("c1", json!({"status": {"allocation": given}})).await;
+    world.create(pod("p1", &["c1"])).await;
+    world.until("p1", is_bound).await;
+    let (first, second) = (world.get_claim("c0").await, world.get_claim("c1").await);
+    assert_eq!((results(&first), users(&first)), (vec!["n1/d0".to_owned()], vec!["p0".to_owned()]));
+    assert_eq!((results(&second), users(&second)), (vec!["n1/d1".to_owned()], vec!["p1".to_owned()]));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_is_deleted_while_it_is_written_is_missed_and_the_pod_is_bound_when_there_is_another() {
     let mut world = world().await;
     let (inner, claims, first) =

@@ -82,7 +82,8 @@ impl<'a> Wishes<'a> {
             match claim.allocation() {
                 Some(allocation) => {
                     wish.nodes = nodes(allocation)?;
-                    wish.failed = failure(&claim.object, now, binding_timeout);
+                    wish.failed = failure(&claim.object, now, binding_timeout)
+                        .or_else(|| contested(devices, allocation));
                 }
                 None if devices.is_pending(claim) => return Err(never(being_allocated(claim))),
                 None => {
@@ -331,6 +332,13 @@ fn failure(claim: &ResourceClaim, now: jiff::Timestamp, timeout: Duration) -> Op
             late.then(|| "its devices were not made ready in time".to_owned())
         }
     }
+}
+
+/// Why a claim cannot keep what it has: a scheduler that ended may have written its last allocation after the next one looked.
+/// Who is bound first keeps the device; the other claim is given back, if nobody else uses it, and allocated anew.
+fn contested(devices: &Devices, allocation: &AllocationResult) -> Option<String> {
+    let device = devices.taken.contested(allocation)?;
+    Some(format!("its device {device} is another claim's as well"))
 }
 
 /// Whether the classes that a request names are there.
