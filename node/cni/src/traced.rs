@@ -148,6 +148,8 @@ mod tests {
             .with_ansi(false)
             .with_writer(move || written.clone())
             .finish();
+        // Where one alone listens, a thread without a listener that meets an event first turns it off for all.
+        let _second = tracing::Dispatch::new(tracing_subscriber::registry());
         tracing::subscriber::with_default(subscriber, draw);
         page.lines()
     }

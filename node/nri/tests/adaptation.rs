@@ -150,6 +150,8 @@ async fn every_call_of_a_plugin_is_an_arrow_under_its_own_name_also_a_refused_on
         .with_ansi(false)
         .with_writer(move || page.clone())
         .finish();
+    // Where one alone listens, a thread without a listener that meets an event first turns it off for all.
+    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
     let _heard = tracing::subscriber::set_default(subscriber);
     let runtime = Runtime::begin(|_, _| {}).await;
     let named = |id: &str| PodSandbox { uid: "u".into(), namespace: "default".into(), ..pod(id) };
