@@ -10,6 +10,8 @@ mod cni;
 mod devices;
 #[path = "vm/kernels.rs"]
 mod kernels;
+#[path = "vm/netdriver.rs"]
+mod netdriver;
 #[path = "vm/sctp.rs"]
 mod sctp;
 

@@ -78,7 +78,7 @@ const TEST_EDGES: &[(&str, &[&str], &str)] = &[
     ("podwire-runtime", &["podwire-testkit"], "cgroups and images of its own"),
     (
         "podwire-tests",
-        &["podwire-client", "podwire-linux", "podwire-nri", "podwire-wire"],
+        &["podwire-client", "podwire-linux", "podwire-netdev", "podwire-nri", "podwire-wire"],
         "plays every peer of the node",
     ),
 ];
