@@ -13,7 +13,10 @@ use podwire_linux::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::snapshot::{Aggregated, Neighbour, Route, Snapshot, first_refusal};
+use crate::{
+    snapshot::{Aggregated, Neighbour, Route, Snapshot, first_refusal},
+    vrf::Vrf,
+};
 
 /// Why a device is not as it should be.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +32,20 @@ pub enum AttachError {
     Taken {
         /// The name.
         name: String,
+    },
+    /// The kernel does not know the kind.
+    #[error("this kernel cannot make network devices of kind {kind}")]
+    Lacks {
+        /// The kind.
+        kind: &'static str,
+    },
+    /// The pod has a virtual router of that name with another table.
+    #[error("the pod has a virtual router {name:?} already, with table {table}")]
+    OtherTable {
+        /// The name.
+        name: String,
+        /// The table it has.
+        table: u32,
     },
     /// The text is no hardware address.
     #[error("{text:?} is no hardware address")]
@@ -87,6 +104,9 @@ pub struct Inside {
     /// Settings below `net/` with `{}` in place of its name, written before it is up.
     #[serde(default)]
     pub settings: Vec<(String, String)>,
+    /// The virtual router it joins; made if the pod has none of the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vrf: Option<Vrf>,
     /// Its addresses.
     #[serde(default)]
     pub addresses: Vec<IpNet>,
@@ -158,11 +178,14 @@ pub fn settle_inside(inside: &Inside) -> Result<Attached, AttachError> {
     let absent = || AttachError::Absent { name: inside.name.clone() };
     let link = socket.link(name)?.ok_or_else(absent)?.index;
     let at = LinkRef::Index(link);
+    // Before it has addresses: their routes are those of the router then.
+    let master = inside.vrf.as_ref().map(|vrf| vrf.join(&mut socket)).transpose()?;
     let mut batch = Batch::new();
     // What no file of the pod's settings needs comes first, in one exchange with the link still down.
     let change = LinkChange {
         mtu: inside.mtu,
         mac: inside.mac.as_deref().map(mac).transpose()?,
+        master,
         aggregation: inside.aggregated.into(),
         ..LinkChange::default()
     };
@@ -247,7 +270,18 @@ pub fn bring_home(
         (Found::OnNode(index), _) => snapshot.restore(&mut Socket::route()?, *index)?,
         _ => {}
     }
+    leave_nothing(pod, inside)?;
     Ok(found)
+}
+
+/// Takes away what came into the pod with a device that has left it.
+pub(crate) fn leave_nothing(pod: Option<&Netns>, inside: &Inside) -> Result<(), AttachError> {
+    let Some(pod) = pod.filter(|_| inside.vrf.is_some()) else { return Ok(()) };
+    pod.run(|| {
+        let mut socket = Socket::route()?;
+        inside.vrf.as_ref().map_or(Ok(()), |vrf| vrf.leave(&mut socket))
+    })??;
+    Ok(())
 }
 
 /// What a device is called between the pod and its own name, which may be somebody else's by now.

@@ -11,7 +11,7 @@ use podwire_linux::{
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::attach::{AttachError, Attached, Inside, settle_inside};
+use crate::attach::{AttachError, Attached, Inside, leave_nothing, settle_inside};
 
 /// What is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,12 +65,6 @@ pub enum ChildError {
         /// Its name.
         name: String,
     },
-    /// The kernel does not know the kind.
-    #[error("this kernel cannot make network devices of kind {kind}")]
-    Lacks {
-        /// The kind.
-        kind: &'static str,
-    },
     /// It could not be made or set up.
     #[error(transparent)]
     Attach(#[from] AttachError),
@@ -92,7 +86,7 @@ pub fn make(pod: &Netns, child: &Child, inside: &Inside) -> Result<Attached, Chi
     }
     create(pod, child, inside)?;
     let settled = pod.run(|| settle_inside(inside)).map_err(AttachError::from)?;
-    settled.map_err(|first| match unmake(Some(pod), child, &inside.name, None) {
+    settled.map_err(|first| match unmake(Some(pod), child, inside, None) {
         Ok(()) => first.into(),
         Err(undo) => AttachError::Undo { first: Box::new(first), undo: Box::new(undo) }.into(),
     })
@@ -133,7 +127,7 @@ fn create(pod: &Netns, child: &Child, inside: &Inside) -> Result<(), ChildError>
         }),
     }
     here.exchange(&mut batch).map(drop).map_err(|error| match error.errno() {
-        Some(Errno::OPNOTSUPP) => ChildError::Lacks { kind: child.kind.name() },
+        Some(Errno::OPNOTSUPP) => AttachError::Lacks { kind: child.kind.name() }.into(),
         _ => error.into(),
     })
 }
@@ -142,7 +136,7 @@ fn create(pod: &Netns, child: &Child, inside: &Inside) -> Result<(), ChildError>
 pub fn unmake(
     pod: Option<&Netns>,
     child: &Child,
-    inside: &str,
+    inside: &Inside,
     index: Option<u32>,
 ) -> Result<(), AttachError> {
     if let Some(name) = &child.node_end {
@@ -152,14 +146,15 @@ pub fn unmake(
     let removed = pod.run(|| match index {
         // The number is its own as long as it is there.
         Some(index) => remove(LinkRef::Index(index)),
-        None => match Socket::route()?.link(LinkRef::Name(inside))? {
+        None => match Socket::route()?.link(LinkRef::Name(&inside.name))? {
             Some(link) if link.kind.as_deref() == Some(child.kind.name()) => {
                 remove(LinkRef::Index(link.index))
             }
             _ => Ok(()),
         },
     });
-    Ok(removed??)
+    removed??;
+    leave_nothing(Some(pod), inside)
 }
 
 fn remove(link: LinkRef<'_>) -> Result<(), rtnl::Error> {

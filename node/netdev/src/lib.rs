@@ -12,8 +12,10 @@ mod attach;
 mod child;
 mod moving;
 mod snapshot;
+mod vrf;
 
 pub use attach::{AttachError, Attached, Found, Inside, Rule, attach, bring_home, find, settle_inside};
 pub use child::{Child, ChildError, ChildKind, make, unmake};
 pub use moving::{MoveError, MovedDevice, arrive, look, move_in, move_out};
 pub use snapshot::{Aggregated, Neighbour, Route, Snapshot};
+pub use vrf::Vrf;

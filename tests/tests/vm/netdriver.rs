@@ -175,7 +175,7 @@ fn netdriver_makes_devices_of_each_kind_that_carry_packets_and_leave_nothing() -
         let inside = case.inside()?;
         let made = make(&pod, &child, &inside)?;
         case.check(&pod).with_context(|| case.kind.name())?;
-        unmake(Some(&pod), &child, &inside.name, Some(made.index))?;
+        unmake(Some(&pod), &child, &inside, Some(made.index))?;
         let left = pod.run(|| Socket::route()?.links())??;
         ensure!(left.len() == 1, "{}: {left:?}", case.kind.name());
         ensure!(host()? == before, "{}: {:?}", case.kind.name(), host()?);

@@ -52,6 +52,7 @@ const IFLA_MACVLAN_MODE: u16 = 1;
 const IFLA_VLAN_ID: u16 = 1;
 const IFLA_IPVLAN_MODE: u16 = 1;
 const IFLA_MACVLAN_BC_QUEUE_LEN: u16 = 7;
+const IFLA_VRF_TABLE: u16 = 1;
 const IFLA_BRIDGE_VLAN_INFO: u16 = 2;
 const RTEXT_FILTER_BRVLAN: u32 = 1 << 1;
 const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
@@ -138,6 +139,8 @@ pub struct Link {
     pub vlan_filtering: bool,
     /// Macvlan: its mode number.
     pub macvlan_mode: Option<u32>,
+    /// Virtual router: its table of routes.
+    pub vrf_table: Option<u32>,
     /// What hardware it is or pretends to be (`ARPHRD_*`).
     pub hardware: u16,
     /// Further names.
@@ -241,6 +244,7 @@ impl Link {
             match self.kind.as_deref() {
                 Some("bridge") => self.vlan_filtering = data.u8(IFLA_BR_VLAN_FILTERING) == Some(1),
                 Some("macvlan") => self.macvlan_mode = data.u32(IFLA_MACVLAN_MODE),
+                Some("vrf") => self.vrf_table = data.u32(IFLA_VRF_TABLE),
                 _ => {}
             }
         }
@@ -361,6 +365,11 @@ pub enum UpperKind {
         /// 0 is layer 2, 1 layer 3, 2 layer 3 with the parent's packet filter.
         mode: u16,
     },
+    /// A router of its own for the links that join it; needs no other link.
+    Vrf {
+        /// Its table of routes.
+        table: u32,
+    },
 }
 
 impl UpperKind {
@@ -370,6 +379,7 @@ impl UpperKind {
             UpperKind::Dummy => "dummy",
             UpperKind::Vlan { .. } => "vlan",
             UpperKind::Ipvlan { .. } => "ipvlan",
+            UpperKind::Vrf { .. } => "vrf",
         }
     }
 }
@@ -559,6 +569,11 @@ impl Batch {
                     UpperKind::Ipvlan { mode } => {
                         m.nested(IFLA_INFO_DATA, |m| {
                             m.u16(IFLA_IPVLAN_MODE, mode);
+                        });
+                    }
+                    UpperKind::Vrf { table } => {
+                        m.nested(IFLA_INFO_DATA, |m| {
+                            m.u32(IFLA_VRF_TABLE, table);
                         });
                     }
                 }

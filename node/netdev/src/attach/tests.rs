@@ -112,6 +112,23 @@ fn a_device_comes_home_with_everything_it_had() {
     assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap(), before);
 }
 
+#[test]
+fn a_router_that_the_kernel_cannot_make_is_refused_with_the_reason_and_one_that_it_can_goes_again() {
+    let (node, pod) = node_and_pod();
+    let before = snapshot(&node, "near0").unwrap();
+    let vrf = Some(crate::vrf::Vrf { name: "red".to_owned(), table: 7 });
+    let inside = Inside { vrf, routes: Vec::new(), rules: Vec::new(), ..inside() };
+    match node.run(|| attach(&pod, &before, &inside)).unwrap() {
+        Err(lacks) => assert_eq!(lacks.to_string(), "this kernel cannot make network devices of kind vrf"),
+        Ok(attached) => {
+            assert!(snapshot(&pod, "red").is_some());
+            node.run(|| bring_home(Some(&pod), &before, &inside, Some(attached.index))).unwrap().unwrap();
+        }
+    }
+    assert_eq!(snapshot(&node, "near0"), Some(before));
+    assert_eq!(pod.run(|| Socket::route().unwrap().links().unwrap().len()).unwrap(), 1);
+}
+
 type Mistake = (&'static str, fn(&mut Inside));
 
 #[test]
@@ -176,9 +193,9 @@ fn devices_are_made_on_a_parent_and_go_with_the_pod() {
             (made.index, 1300, Some("02:00:00:00:00:42"))
         );
         assert_eq!(there.addresses, inside().addresses);
-        node.run(|| unmake(Some(&pod), &child, "net1", Some(made.index))).unwrap().unwrap();
+        node.run(|| unmake(Some(&pod), &child, &inside(), Some(made.index))).unwrap().unwrap();
         assert_eq!((snapshot(&pod, "net1"), snapshot(&node, "end0")), (None, None));
-        node.run(|| unmake(Some(&pod), &child, "net1", Some(made.index))).unwrap().unwrap();
+        node.run(|| unmake(Some(&pod), &child, &inside(), Some(made.index))).unwrap().unwrap();
         let wrong = Inside { mac: Some("01:00:00:00:00:01".to_owned()), ..inside() };
         node.run(|| make(&pod, &child, &wrong)).unwrap().unwrap_err();
         assert_eq!((snapshot(&pod, "net1"), snapshot(&node, "end0")), (None, None));

@@ -130,7 +130,7 @@ fn one_back(home: &Netns, attachment: &Attachment) -> Result<Back, String> {
             let found = netdev::bring_home(pod.as_ref(), snapshot, inside, index);
             found.map(|found| if found == Found::Nowhere { Back::Lost } else { Back::Home })
         }
-        (None, Some(child)) => netdev::unmake(pod.as_ref(), child, &inside.name, index).map(|()| Back::Home),
+        (None, Some(child)) => netdev::unmake(pod.as_ref(), child, inside, index).map(|()| Back::Home),
         (None, None) => Ok(Back::Home),
     });
     match done {

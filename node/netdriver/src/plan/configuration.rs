@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use podwire_netdev::{Aggregated, Neighbour, Route, Rule};
+use podwire_netdev::{Aggregated, Neighbour, Route, Rule, Vrf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -38,6 +38,8 @@ pub(crate) struct Configuration {
     pub(crate) forwarding: Option<bool>,
     pub(crate) arp_ignore: Option<u32>,
     pub(crate) arp_announce: Option<u32>,
+    #[serde(default)]
+    pub(crate) vrf: Option<Vrf>,
     #[serde(default)]
     pub(crate) routes: Vec<Route>,
     #[serde(default)]
@@ -179,7 +181,46 @@ pub(crate) fn read(parameters: &Value) -> Result<Configuration, Wrong> {
     fields.refuse("profile", "there is no provider of profiles")?;
     fields.refuse("ethtool", "features of devices are not changed by this driver")?;
     fields.finish()?;
+    check_vrf(&found)?;
     Ok(found)
+}
+
+/// A router of its own has one table, which is chosen by who joined it and not by rules.
+fn check_vrf(found: &Configuration) -> Result<(), Wrong> {
+    let Some(vrf) = &found.vrf else { return Ok(()) };
+    if found.name.as_ref() == Some(&vrf.name) {
+        return Err(wrong("interface.vrf.name", "it is the name of the interface itself"));
+    }
+    if !found.rules.is_empty() {
+        return Err(wrong("rules", "there are none with interface.vrf"));
+    }
+    let other = |route: &Route| route.table.is_some_and(|table| table != vrf.table);
+    match found.routes.iter().position(other) {
+        Some(at) => {
+            let why = format!("with interface.vrf all routes are in its table, {}", vrf.table);
+            Err(wrong(&format!("routes[{at}].table"), &why))
+        }
+        None => Ok(()),
+    }
+}
+
+fn vrf(value: &Value, path: &str) -> Result<Vrf, Wrong> {
+    let mut fields = Fields::of(value, path)?;
+    let name = fields.need("name", link_name)?;
+    let table = fields.take("table", number(1, i32::MAX.cast_unsigned()))?;
+    if table.is_some_and(|table| OWN_TABLES.contains(&table)) {
+        return Err(wrong(&fields.at("table"), "253 to 255 are tables of every namespace"));
+    }
+    fields.finish()?;
+    Ok(Vrf { table: table.unwrap_or_else(|| table_of(&name)), name })
+}
+
+/// The table of a router that names none: DRANET's, so that devices find each other by its name.
+fn table_of(name: &str) -> u32 {
+    // FNV-1a.
+    let hash =
+        name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    1000 + hash % 1000
 }
 
 fn interface(value: &Value, found: &mut Configuration) -> Result<(), Wrong> {
@@ -188,7 +229,7 @@ fn interface(value: &Value, found: &mut Configuration) -> Result<(), Wrong> {
     found.name = fields.take("name", link_name)?;
     found.addresses = fields.take("addresses", list(block))?.filter(|all| !all.is_empty());
     fields.refuse("dhcp", "addresses by DHCP are not given by this driver")?;
-    fields.refuse("vrf", "virtual routers are not made by this driver")?;
+    found.vrf = fields.take("vrf", vrf)?;
     fields.refuse("disableEbpfPrograms", "programs of devices are not removed by this driver")?;
     found.mtu = fields.take("mtu", number(68, 65535))?;
     found.mac = fields.take("hardwareAddr", mac)?;

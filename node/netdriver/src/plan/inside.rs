@@ -23,12 +23,19 @@ pub(crate) fn inside(
         (None, Some(own)) => own.addresses.clone(),
         (None, None) => Vec::new(),
     };
-    let mut routes: Vec<Route> = wanted.routes.clone();
+    let table = wanted.vrf.as_ref().map(|vrf| vrf.table);
+    // In a router of its own all routes are in its one table.
+    let placed = |route: &Route| Route { table: table.or(route.table), ..route.clone() };
+    let said: Vec<Route> = wanted.routes.iter().map(placed).collect();
     let own = snapshot.iter().flat_map(|own| &own.routes);
-    routes.extend(own.filter(|route| holds(route, &addresses) && !is_said(route, &wanted.routes)).cloned());
+    let own = own.filter(|route| holds(route, &addresses)).map(placed);
+    let own: Vec<Route> = own.filter(|route| !is_said(route, &said)).collect();
+    let routes = [said, own].concat();
     let mut all_rules = wanted.rules.clone();
     let chosen = |rule: &&rtnl::Rule| {
-        !OWN_TABLES.contains(&rule.table) && routes.iter().any(|route| route.table == Some(rule.table))
+        wanted.vrf.is_none()
+            && !OWN_TABLES.contains(&rule.table)
+            && routes.iter().any(|route| route.table == Some(rule.table))
     };
     for rule in rules.iter().filter(chosen) {
         let rule = Rule { priority: rule.priority, from: rule.from, to: rule.to, table: rule.table };
@@ -48,6 +55,7 @@ pub(crate) fn inside(
         mac: wanted.mac.clone(),
         aggregated: wanted.aggregated,
         settings: settings(wanted, &addresses),
+        vrf: wanted.vrf.clone(),
         addresses,
         routes,
         rules: all_rules,
@@ -137,6 +145,11 @@ mod tests {
         );
         let keys: Vec<_> = found.settings.iter().map(|(key, _)| key.as_str()).collect();
         assert_eq!(keys, ["net/ipv4/conf/{}/arp_ignore", "net/ipv4/conf/{}/forwarding"]);
+        let routed =
+            read(&json!({"interface": {"vrf": {"name": "red", "table": 7}}, "routes": said["routes"]}));
+        let found = inside(&routed.unwrap(), Some(&snapshot()), &rules(), "net0");
+        let tables: Vec<_> = found.routes.iter().map(|route| route.table).collect();
+        assert_eq!((tables, found.rules.len()), (vec![Some(7), Some(7)], 0), "all are in the router's table");
         // With other addresses the node's next hops cannot be reached.
         let elsewhere = read(&json!({"interface": {"addresses": ["10.0.0.1/8"]}})).unwrap();
         let found = inside(&elsewhere, Some(&snapshot()), &rules(), "net0");

@@ -187,12 +187,19 @@ fn the_policy_that_is_shipped_refuses_what_the_driver_would() {
         world.policy().await;
         world.claim("good", "eth1", parameters()).await;
         world.claim("others", "eth1", json!({})).await;
+        world.claim("routed", "eth1", json!({"interface": {"vrf": {"name": "red", "table": 7}}})).await;
         for (parameters, said) in [
             (json!({"interfaces": {}}), "known fields are interface"),
             (json!({"interface": {"dhcp": true}}), "interface has a field"),
             (json!({"interface": {"name": "a name too long"}}), "interface.name"),
             (json!({"interface": {"addresses": ["10.0.0.1"]}}), "interface.addresses"),
             (json!({"interface": {"mtu": 12}}), "interface.mtu"),
+            (json!({"interface": {"vrf": {"table": 7}}}), "interface.vrf: a name"),
+            (json!({"interface": {"vrf": {"name": "red", "table": 254}}}), "interface.vrf: a name"),
+            (
+                json!({"interface": {"vrf": {"name": "red"}}, "rules": [{"table": 7}]}),
+                "rules: there are none",
+            ),
             (json!({"interface": {"hardwareAddr": "01:00:00:00:00:01"}}), "interface.hardwareAddr"),
             (json!({"routes": [{"destination": "10.0.0.0/8"}]}), "a gateway unless scope is 253"),
             (

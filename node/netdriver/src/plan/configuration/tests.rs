@@ -58,8 +58,16 @@ fn what_is_wrong_is_told_with_its_path() {
         (json!({"interface": {"arpIgnore": 4}}), "interface.arpIgnore"),
         (json!({"interface": {"arpAnnounce": 3}}), "interface.arpAnnounce"),
         (json!({"interface": {"dhcp": true}}), "interface.dhcp"),
-        (json!({"interface": {"vrf": {"name": "red"}}}), "interface.vrf"),
-        (json!({"interface": {"disableEbpfPrograms": true}}), "interface.disableEbpfPrograms"),
+        (json!({"interface": {"vrf": {}}}), "interface.vrf.name"),
+        (json!({"interface": {"vrf": {"name": "red", "table": 254}}}), "interface.vrf.table"),
+        (json!({"interface": {"vrf": {"name": "red", "tables": 7}}}), "interface.vrf.tables"),
+        (json!({"interface": {"name": "red", "vrf": {"name": "red"}}}), "interface.vrf.name"),
+        (json!({"interface": {"vrf": {"name": "red"}}, "rules": [{"table": 7}]}), "rules"),
+        (
+            json!({"interface": {"vrf": {"name": "red", "table": 7}},
+                "routes": [{"destination": "10.0.0.0/8", "gateway": "10.0.0.1", "table": 8}]}),
+            "routes[0].table",
+        ),
         (json!({"profile": "fast"}), "profile"),
         (json!({"ethtool": {"features": {"tso": true}}}), "ethtool"),
         (json!({"routes": [{"gateway": "10.0.0.1"}]}), "routes[0].destination"),
@@ -82,4 +90,12 @@ fn what_is_wrong_is_told_with_its_path() {
         let said = read(&parameters).expect_err(&parameters.to_string());
         assert_eq!(said.path, path, "{said}");
     }
+}
+
+#[test]
+fn a_virtual_router_that_names_no_table_has_dranets() {
+    let table = |vrf: Value| read(&json!({"interface": {"vrf": vrf}})).unwrap().vrf.unwrap().table;
+    // What Go's hash/fnv says of the names, modulo 1000 and from 1000 on.
+    assert_eq!([table(json!({"name": "red"})), table(json!({"name": "vrf0"}))], [1596, 1343]);
+    assert_eq!(table(json!({"name": "red", "table": 7})), 7);
 }
