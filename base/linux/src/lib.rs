@@ -9,6 +9,7 @@ pub mod beneath;
 pub mod boot;
 pub mod boot_journal;
 pub mod cgroup;
+pub mod ethtool;
 #[doc(hidden)]
 pub mod hostile;
 pub mod kernel;

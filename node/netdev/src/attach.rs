@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     snapshot::{Aggregated, Neighbour, Route, Snapshot, first_refusal},
+    switches::Switched,
     vrf::Vrf,
 };
 
@@ -46,6 +47,14 @@ pub enum AttachError {
         name: String,
         /// The table it has.
         table: u32,
+    },
+    /// A feature or a flag of the device cannot be what is wanted.
+    #[error("switch {name:?}: {why}")]
+    Switch {
+        /// Its name.
+        name: String,
+        /// Why not.
+        why: &'static str,
     },
     /// The text is no hardware address.
     #[error("{text:?} is no hardware address")]
@@ -107,6 +116,9 @@ pub struct Inside {
     /// The virtual router it joins; made if the pod has none of the name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vrf: Option<Vrf>,
+    /// Its features and flags, as far as they are to be others.
+    #[serde(default, skip_serializing_if = "Switched::is_empty")]
+    pub switched: Switched,
     /// Its addresses.
     #[serde(default)]
     pub addresses: Vec<IpNet>,
@@ -194,6 +206,7 @@ pub fn settle_inside(inside: &Inside) -> Result<Attached, AttachError> {
         batch.add_address(&NewAddress { link, net, no_dad: true, broadcast: true });
     }
     first_refusal(&mut socket, &mut batch)?;
+    inside.switched.apply(link)?;
     for (key, value) in &inside.settings {
         // A dot in a device's name is no separator in a path.
         sysctl::write(&key.replace("{}", &inside.name), value)?;

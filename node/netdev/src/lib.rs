@@ -12,10 +12,12 @@ mod attach;
 mod child;
 mod moving;
 mod snapshot;
+mod switches;
 mod vrf;
 
 pub use attach::{AttachError, Attached, Found, Inside, Rule, attach, bring_home, find, settle_inside};
 pub use child::{Child, ChildError, ChildKind, make, unmake};
 pub use moving::{MoveError, MovedDevice, arrive, look, move_in, move_out};
 pub use snapshot::{Aggregated, Neighbour, Route, Snapshot};
+pub use switches::{Switchboard, Switched};
 pub use vrf::Vrf;

@@ -1,7 +1,7 @@
 //! All that a device is before it leaves, as a value that can be written down, and making it that again.
 //!
 //! What the kernel makes by itself when a link comes up with its addresses (routes of the kernel, link-local addresses,
-//! multicast) is not part of it. Traffic control and offloads stay with the device wherever it goes and are not touched.
+//! multicast) is not part of it. Traffic control stays with the device wherever it goes and is not touched.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -11,6 +11,8 @@ use podwire_linux::rtnl::{
 };
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+
+use crate::switches::Switchboard;
 
 /// Addresses that somebody set, not the kernel for a while.
 const IFA_F_PERMANENT: u32 = 0x80;
@@ -161,6 +163,9 @@ pub struct Snapshot {
     /// Its limits of aggregation.
     #[serde(default)]
     pub aggregated: Aggregated,
+    /// Its features and flags.
+    #[serde(default)]
+    pub switches: Switchboard,
     /// It was up.
     pub up: bool,
     /// Its lasting addresses.
@@ -175,7 +180,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// What a device of the socket's namespace is now; `None` if there is none.
+    /// What a device of the socket's namespace, which is the calling thread's, is now; `None` if there is none.
     pub fn take(socket: &mut Socket, link: LinkRef<'_>) -> Result<Option<Snapshot>, Error> {
         let Some(link) = socket.link(link)? else { return Ok(None) };
         let lasting = |one: &rtnl::Address| one.flags & IFA_F_PERMANENT != 0 && one.scope == SCOPE_UNIVERSE;
@@ -189,7 +194,8 @@ impl Snapshot {
         }
         let neighbours = socket.permanent_neighbours(link.index)?.into_iter();
         let neighbours = neighbours.map(|one| Neighbour { ip: one.ip, mac: one.mac.to_string() }).collect();
-        Ok(Some(Snapshot { addresses, routes, neighbours, ..Snapshot::of(link) }))
+        let switches = Switchboard::take(link.index)?;
+        Ok(Some(Snapshot { switches, addresses, routes, neighbours, ..Snapshot::of(link) }))
     }
 
     fn of(link: Link) -> Snapshot {
@@ -205,6 +211,7 @@ impl Snapshot {
             mtu: link.mtu,
             tx_queue: link.tx_queue,
             aggregated: link.aggregation.into(),
+            switches: Switchboard::default(),
             up,
             addresses: Vec::new(),
             routes: Vec::new(),
@@ -223,7 +230,7 @@ impl Snapshot {
         }
     }
 
-    /// Makes a device what it was, whatever has become of it; it is in the socket's namespace again.
+    /// Makes a device what it was, whatever has become of it; it is in the socket's namespace again, the calling thread's.
     ///
     /// Everything is tried; the error is the first of what could not be done.
     pub fn restore(&self, socket: &mut Socket, index: u32) -> Result<(), Error> {
@@ -248,7 +255,7 @@ impl Snapshot {
                 batch.set_neighbour(&rtnl::Neighbour { link: index, ip: neighbour.ip, mac });
             }
         }
-        first_refusal(socket, &mut batch)
+        first_refusal(socket, &mut batch).and(self.switches.restore(index))
     }
 
     /// Name, names, hardware address, sizes: each only where it differs, as some drivers refuse even what changes nothing.

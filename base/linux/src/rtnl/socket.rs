@@ -145,6 +145,11 @@ impl Socket {
         Self::open(Some(netlink::NETFILTER), false)
     }
 
+    /// Opens generic netlink in the calling thread's network namespace.
+    pub fn generic() -> Result<Self, Error> {
+        Self::open(Some(netlink::GENERIC), false)
+    }
+
     fn open(protocol: Option<rustix::net::Protocol>, strict: bool) -> Result<Self, Error> {
         let fail = |attempt| move |source| Error::Socket { attempt, source };
         let fd =

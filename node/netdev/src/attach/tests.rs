@@ -129,6 +129,45 @@ fn a_router_that_the_kernel_cannot_make_is_refused_with_the_reason_and_one_that_
     assert_eq!(pod.run(|| Socket::route().unwrap().links().unwrap().len()).unwrap(), 1);
 }
 
+#[test]
+fn features_are_what_the_pod_wants_and_at_home_what_they_were() {
+    use podwire_linux::ethtool::{Ethtool, Switches};
+    let (node, pod) = node_and_pod();
+    let is_on = |ns: &Netns, name: &str, link: u32| {
+        ns.run(|| Ethtool::open().unwrap().unwrap().named(Switches::Features, link).unwrap()[name].on)
+            .unwrap()
+    };
+    let before = snapshot(&node, "near0").unwrap();
+    let features = ["tx-tcp-segmentation", "tx-tcp6-segmentation", "rx-gro"];
+    let was = features.map(|name| is_on(&node, name, before.index));
+    assert_eq!(was, [true, true, false], "as a wire is made");
+    let mut inside = inside();
+    inside.switched.features = [("tso".to_owned(), false), ("rx-gro".to_owned(), true)].into();
+    let attached = node.run(|| attach(&pod, &before, &inside)).unwrap().unwrap();
+    assert_eq!(features.map(|name| is_on(&pod, name, attached.index)), [false, false, true]);
+    // As whoever may do so in the pod would.
+    let more = [("scatter-gather", "tx-scatter-gather")];
+    pod.run(|| {
+        let all = more.map(|(_, name)| (name.to_owned(), false)).into();
+        Ethtool::open().unwrap().unwrap().set_named(Switches::Features, attached.index, &all).unwrap();
+    })
+    .unwrap();
+    assert!(!is_on(&pod, more[0].1, attached.index));
+    node.run(|| bring_home(Some(&pod), &before, &inside, Some(attached.index))).unwrap().unwrap();
+    assert_eq!(snapshot(&node, "near0"), Some(before.clone()));
+    assert_eq!(features.map(|name| is_on(&node, name, before.index)), was);
+    for (wrong, why) in [("warp", "none of the name"), ("rx-lro", "cannot change it")] {
+        inside.switched.features = [(wrong.to_owned(), true)].into();
+        let refused = node.run(|| attach(&pod, &before, &inside)).unwrap().unwrap_err().to_string();
+        assert!(refused.contains(wrong) && refused.contains(why), "{refused}");
+        assert_eq!(snapshot(&node, "near0"), Some(before.clone()));
+    }
+    inside.switched =
+        crate::Switched { private_flags: [("fast".to_owned(), true)].into(), ..Default::default() };
+    let refused = node.run(|| attach(&pod, &before, &inside)).unwrap().unwrap_err().to_string();
+    assert!(refused.contains("fast"), "{refused}");
+}
+
 type Mistake = (&'static str, fn(&mut Inside));
 
 #[test]

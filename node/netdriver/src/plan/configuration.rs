@@ -3,10 +3,10 @@
 //! A field that is unknown, out of range, or that this driver does not carry out is refused with its path: nothing is taken and
 //! ignored. <https://github.com/kubernetes-sigs/dranet/blob/main/pkg/apis/types.go>
 
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use ipnet::IpNet;
-use podwire_netdev::{Aggregated, Neighbour, Route, Rule, Vrf};
+use podwire_netdev::{Aggregated, Neighbour, Route, Rule, Switched, Vrf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -40,6 +40,8 @@ pub(crate) struct Configuration {
     pub(crate) arp_announce: Option<u32>,
     #[serde(default)]
     pub(crate) vrf: Option<Vrf>,
+    #[serde(default)]
+    pub(crate) switched: Switched,
     #[serde(default)]
     pub(crate) routes: Vec<Route>,
     #[serde(default)]
@@ -179,7 +181,7 @@ pub(crate) fn read(parameters: &Value) -> Result<Configuration, Wrong> {
     found.rules = fields.take("rules", list(rule))?.unwrap_or_default();
     found.neighbours = fields.take("neighbors", list(neighbour))?.unwrap_or_default();
     fields.refuse("profile", "there is no provider of profiles")?;
-    fields.refuse("ethtool", "features of devices are not changed by this driver")?;
+    found.switched = fields.take("ethtool", switched)?.unwrap_or_default();
     fields.finish()?;
     check_vrf(&found)?;
     Ok(found)
@@ -213,6 +215,29 @@ fn vrf(value: &Value, path: &str) -> Result<Vrf, Wrong> {
     }
     fields.finish()?;
     Ok(Vrf { table: table.unwrap_or_else(|| table_of(&name)), name })
+}
+
+fn switched(value: &Value, path: &str) -> Result<Switched, Wrong> {
+    let mut fields = Fields::of(value, path)?;
+    let features = fields.take("features", switches)?.unwrap_or_default();
+    let private_flags = fields.take("privateFlags", switches)?.unwrap_or_default();
+    fields.finish()?;
+    Ok(Switched { features, private_flags })
+}
+
+/// Names of switches, as long as the kernel knows them, and whether each is to be on.
+fn switches(value: &Value, path: &str) -> Result<BTreeMap<String, bool>, Wrong> {
+    const NAME: usize = 31;
+    let all = Fields::of(value, path)?;
+    if all.left.len() > MOST {
+        return Err(wrong(path, &format!("at most {MOST} are taken")));
+    }
+    let good =
+        |name: &str| (1..=NAME).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
+    match all.left.keys().find(|name| !good(name)) {
+        Some(_) => Err(wrong(path, &format!("names of up to {NAME} letters without spaces are wanted"))),
+        None => all.left.iter().map(|(name, on)| Ok((name.clone(), flag(on, &all.at(name))?))).collect(),
+    }
 }
 
 /// The table of a router that names none: DRANET's, so that devices find each other by its name.

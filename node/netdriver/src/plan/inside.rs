@@ -56,6 +56,7 @@ pub(crate) fn inside(
         aggregated: wanted.aggregated,
         settings: settings(wanted, &addresses),
         vrf: wanted.vrf.clone(),
+        switched: wanted.switched.clone(),
         addresses,
         routes,
         rules: all_rules,

@@ -187,6 +187,7 @@ fn the_policy_that_is_shipped_refuses_what_the_driver_would() {
         world.policy().await;
         world.claim("good", "eth1", parameters()).await;
         world.claim("others", "eth1", json!({})).await;
+        world.claim("switched", "eth1", json!({"ethtool": {"features": {"tso": false}}})).await;
         world.claim("routed", "eth1", json!({"interface": {"vrf": {"name": "red", "table": 7}}})).await;
         for (parameters, said) in [
             (json!({"interfaces": {}}), "known fields are interface"),
@@ -208,6 +209,8 @@ fn the_policy_that_is_shipped_refuses_what_the_driver_would() {
             ),
             (json!({"rules": [{"priority": 1}]}), "rules: a table"),
             (json!({"neighbors": [{"destination": "10.0.0.1"}]}), "neighbors: destination"),
+            (json!({"ethtool": {"feature": {}}}), "ethtool: features"),
+            (json!({"ethtool": {"features": {"tso": "off"}}}), "ethtool: features"),
         ] {
             for template in [false, true] {
                 let refused = world.write("bad", template, &parameters).await.expect_err(said);

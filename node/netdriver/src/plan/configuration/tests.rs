@@ -18,8 +18,11 @@ fn every_field_is_read() {
         ],
         "rules": [{"priority": 7, "source": "10.1.0.7/32", "destination": "10.2.0.0/16", "table": 100}],
         "neighbors": [{"destination": "10.1.0.1", "hardwareAddr": "02:00:00:00:00:01"}],
+        "ethtool": {"features": {"tso": false, "rx-gro": true}, "privateFlags": {"legacy-rx": true}},
     }))
     .unwrap();
+    assert_eq!(found.switched.features.get("tso"), Some(&false));
+    assert_eq!(found.switched.private_flags.get("legacy-rx"), Some(&true));
     assert_eq!((found.name.as_deref(), found.mtu), (Some("net1"), Some(1400)));
     assert_eq!(found.addresses.as_deref().map(<[IpNet]>::len), Some(2));
     assert_eq!(found.mac.as_deref(), Some("02:00:00:00:00:42"));
@@ -69,7 +72,9 @@ fn what_is_wrong_is_told_with_its_path() {
             "routes[0].table",
         ),
         (json!({"profile": "fast"}), "profile"),
-        (json!({"ethtool": {"features": {"tso": true}}}), "ethtool"),
+        (json!({"ethtool": {"feature": {}}}), "ethtool.feature"),
+        (json!({"ethtool": {"features": {"tso": "off"}}}), "ethtool.features.tso"),
+        (json!({"ethtool": {"privateFlags": {"a flag": true}}}), "ethtool.privateFlags"),
         (json!({"routes": [{"gateway": "10.0.0.1"}]}), "routes[0].destination"),
         (json!({"routes": [{"destination": "10.0.0.0/8"}]}), "routes[0].gateway"),
         (route(json!({"scope": 254})), "routes[0].scope"),
