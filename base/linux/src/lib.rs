@@ -8,6 +8,7 @@ pub mod background;
 pub mod beneath;
 pub mod boot;
 pub mod boot_journal;
+pub mod bpf;
 pub mod cgroup;
 pub mod ethtool;
 #[doc(hidden)]

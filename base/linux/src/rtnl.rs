@@ -7,6 +7,7 @@
 pub mod addr;
 pub mod link;
 pub mod neigh;
+pub mod programs;
 pub mod route;
 pub mod rule;
 pub mod socket;
@@ -19,6 +20,7 @@ pub use link::{
     UpperKind, Veth, VlanRange,
 };
 pub use neigh::Neighbour;
+pub use programs::Xdp;
 pub use route::{Kept, Route, Scope};
 pub use rule::Rule;
 pub use socket::{Error, Outcome, Refusal, Reply, Socket};

@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 
 use ipnet::IpNet;
 use podwire_linux::{
+    bpf,
     netns::{self, Netns},
     rtnl::{self, Batch, Link, LinkChange, LinkRef, Mac, NewAddress, Socket},
     sysctl,
@@ -71,6 +72,9 @@ pub enum AttachError {
     /// A setting of the device in the pod.
     #[error(transparent)]
     Setting(#[from] sysctl::Error),
+    /// Programs that run on the device's packets.
+    #[error(transparent)]
+    Programs(#[from] bpf::Error),
     /// What was done could not be undone either.
     #[error("{first}; and it could not be undone: {undo}")]
     Undo {
@@ -119,6 +123,9 @@ pub struct Inside {
     /// Its features and flags, as far as they are to be others.
     #[serde(default, skip_serializing_if = "Switched::is_empty")]
     pub switched: Switched,
+    /// Programs that somebody attached to it are taken off, and not put back when it goes home.
+    #[serde(default)]
+    pub without_programs: bool,
     /// Its addresses.
     #[serde(default)]
     pub addresses: Vec<IpNet>,
@@ -226,6 +233,10 @@ pub fn settle_inside(inside: &Inside) -> Result<Attached, AttachError> {
         batch.set_neighbour(&rtnl::Neighbour { link, ip: neighbour.ip, mac: mac(&neighbour.mac)? });
     }
     first_refusal(&mut socket, &mut batch)?;
+    // The last, as it cannot be undone.
+    if inside.without_programs {
+        bpf::detach(link)?;
+    }
     let mac = socket.link(at)?.ok_or_else(absent)?.mac.map(|mac| mac.to_string());
     Ok(Attached { index: link, mac })
 }

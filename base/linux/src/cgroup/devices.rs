@@ -4,13 +4,13 @@
 //! <https://docs.kernel.org/admin-guide/cgroup-v1/devices.html>
 
 use std::fs::File;
-use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Error, Group, io_error, write};
+use crate::bpf;
 
 /// Which kind of device node a rule is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -192,33 +192,27 @@ const PROG_TYPE_CGROUP_DEVICE: u32 = 15;
 const CGROUP_DEVICE: u32 = 6;
 const ALLOW_MULTI: u32 = 2;
 
-fn bpf<T>(command: libc::c_int, attr: &T) -> io::Result<libc::c_int> {
-    // SAFETY: `attr` is one of the kernel's layouts for `command` and outlives the call.
-    let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attr), size_of::<T>()) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(i32::try_from(result).unwrap_or(-1)) }
-}
-
 fn attach(folder: &Path, code: &[Insn]) -> Result<(), Error> {
     let license = c"Apache-2.0";
-    let load = LoadAttr {
+    let mut load = LoadAttr {
         prog_type: PROG_TYPE_CGROUP_DEVICE,
         insn_cnt: u32::try_from(code.len()).expect("far below the kernel's limit"),
         insns: code.as_ptr() as u64,
         license: license.as_ptr() as u64,
         ..LoadAttr::default()
     };
-    let fd = bpf(BPF_PROG_LOAD, &load).map_err(io_error("load the device program of", folder))?;
+    let fd = bpf::call(BPF_PROG_LOAD, &mut load).map_err(io_error("load the device program of", folder))?;
     // SAFETY: a fresh descriptor that nobody else owns.
     let program = unsafe { OwnedFd::from_raw_fd(fd) };
     let target = File::open(folder).map_err(io_error("open", folder))?;
-    let attach = AttachAttr {
+    let mut attach = AttachAttr {
         target_fd: target.as_raw_fd().cast_unsigned(),
         attach_bpf_fd: program.as_raw_fd().cast_unsigned(),
         attach_type: CGROUP_DEVICE,
         attach_flags: ALLOW_MULTI,
         ..AttachAttr::default()
     };
-    bpf(BPF_PROG_ATTACH, &attach).map_err(io_error("attach the device program to", folder))?;
+    bpf::call(BPF_PROG_ATTACH, &mut attach).map_err(io_error("attach the device program to", folder))?;
     Ok(())
 }
 

@@ -8,8 +8,8 @@ const RTM_DELQDISC: u16 = 37;
 const RTM_GETQDISC: u16 = 38;
 const RTM_NEWTFILTER: u16 = 44;
 const RTM_GETTFILTER: u16 = 46;
-const TCMSG: usize = 20;
-const TCA_KIND: u16 = 1;
+pub(super) const TCMSG: usize = 20;
+pub(super) const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
 const TCA_TBF_PARMS: u16 = 1;
 const TCA_TBF_RATE64: u16 = 4;
@@ -49,7 +49,7 @@ pub struct Qdisc {
     pub tbf: Option<Tbf>,
 }
 
-fn tcmsg(link: u32, handle: u32, parent: u32, info: u32) -> [u8; TCMSG] {
+pub(super) fn tcmsg(link: u32, handle: u32, parent: u32, info: u32) -> [u8; TCMSG] {
     let mut header = [0; TCMSG];
     header[4..8].copy_from_slice(&link.to_ne_bytes());
     header[8..12].copy_from_slice(&handle.to_ne_bytes());

@@ -43,6 +43,8 @@ pub(crate) struct Configuration {
     #[serde(default)]
     pub(crate) switched: Switched,
     #[serde(default)]
+    pub(crate) without_programs: bool,
+    #[serde(default)]
     pub(crate) routes: Vec<Route>,
     #[serde(default)]
     pub(crate) rules: Vec<Rule>,
@@ -255,7 +257,7 @@ fn interface(value: &Value, found: &mut Configuration) -> Result<(), Wrong> {
     found.addresses = fields.take("addresses", list(block))?.filter(|all| !all.is_empty());
     fields.refuse("dhcp", "addresses by DHCP are not given by this driver")?;
     found.vrf = fields.take("vrf", vrf)?;
-    fields.refuse("disableEbpfPrograms", "programs of devices are not removed by this driver")?;
+    found.without_programs = fields.take("disableEbpfPrograms", flag)?.unwrap_or_default();
     found.mtu = fields.take("mtu", number(68, 65535))?;
     found.mac = fields.take("hardwareAddr", mac)?;
     found.aggregated = Aggregated {

@@ -57,6 +57,7 @@ pub(crate) fn inside(
         settings: settings(wanted, &addresses),
         vrf: wanted.vrf.clone(),
         switched: wanted.switched.clone(),
+        without_programs: wanted.without_programs,
         addresses,
         routes,
         rules: all_rules,

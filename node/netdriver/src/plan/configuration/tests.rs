@@ -11,6 +11,7 @@ fn every_field_is_read() {
             "name": "net1", "addresses": ["10.1.0.7/24", "fd00::7/64"], "mtu": 1400,
             "hardwareAddr": "02-00-00-00-00-42", "gsoMaxSize": 1, "groMaxSize": 2, "gsoIPv4MaxSize": 3,
             "groIPv4MaxSize": 4, "forwarding": true, "arpIgnore": 8, "arpAnnounce": 2, "dhcp": false,
+            "disableEbpfPrograms": true,
         },
         "routes": [
             {"destination": "10.2.0.9/16", "gateway": "10.1.0.1", "source": "10.1.0.7", "table": 100},
@@ -22,6 +23,7 @@ fn every_field_is_read() {
     }))
     .unwrap();
     assert_eq!(found.switched.features.get("tso"), Some(&false));
+    assert!(found.without_programs);
     assert_eq!(found.switched.private_flags.get("legacy-rx"), Some(&true));
     assert_eq!((found.name.as_deref(), found.mtu), (Some("net1"), Some(1400)));
     assert_eq!(found.addresses.as_deref().map(<[IpNet]>::len), Some(2));
@@ -71,6 +73,7 @@ fn what_is_wrong_is_told_with_its_path() {
                 "routes": [{"destination": "10.0.0.0/8", "gateway": "10.0.0.1", "table": 8}]}),
             "routes[0].table",
         ),
+        (json!({"interface": {"disableEbpfPrograms": 1}}), "interface.disableEbpfPrograms"),
         (json!({"profile": "fast"}), "profile"),
         (json!({"ethtool": {"feature": {}}}), "ethtool.feature"),
         (json!({"ethtool": {"features": {"tso": "off"}}}), "ethtool.features.tso"),
