@@ -1,6 +1,6 @@
 //! `podwire netdriver`: network devices of this node for claims of pods, alone beside any kubelet and runtime, or in `up`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::{
@@ -89,6 +89,7 @@ pub async fn in_process(
         kubelet_dir: instance.plugin_root(),
         nri_socket: args.node.nri.nri_socket.clone().unwrap_or_else(|| instance.nri_socket()),
         state_dir: state_dir(instance),
+        cdi_dir: node_parts::CDI_DIR.into(),
         sysfs: "/sys".into(),
         filter: args.driver.offers.filter.clone(),
         offers: offers(&args.driver.offers)?,
@@ -111,6 +112,7 @@ pub async fn run(args: NetdriverArgs, ring: Ring) -> Result<()> {
         kubelet_dir: args.kubelet_root_dir.clone(),
         nri_socket: args.nri_socket.clone(),
         state_dir: args.state_dir.clone(),
+        cdi_dir: args.cdi_dir.clone(),
         sysfs: "/sys".into(),
         filter: args.offers.filter.clone(),
         offers: offers(&args.offers)?,
@@ -134,5 +136,6 @@ pub fn give_back(instance: &Instance) -> Result<()> {
     if !folder.exists() {
         return Ok(());
     }
-    podwire_netdriver::give_all_back(&folder).context("give network devices back")
+    podwire_netdriver::give_all_back(&folder, Path::new(node_parts::CDI_DIR))
+        .context("give network devices back")
 }

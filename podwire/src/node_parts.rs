@@ -14,6 +14,9 @@ use crate::{
     instance::Instance,
 };
 
+/// Where files for the Container Device Interface are that programs write.
+pub const CDI_DIR: &str = "/var/run/cdi";
+
 /// A plugin that does not answer for this long is killed; kubelet gives RunPodSandbox four minutes.
 const PLUGIN_TIMEOUT: Duration = Duration::from_secs(100);
 
@@ -82,7 +85,7 @@ pub fn runtime(
             data_dir: instance.data_dir.join("runtime"),
             run_dir: instance.run_dir(),
             cgroup_root: instance.cgroup_root(),
-            cdi_dirs: vec!["/etc/cdi".into(), "/var/run/cdi".into()],
+            cdi_dirs: vec!["/etc/cdi".into(), CDI_DIR.into()],
             runtime_name: "podwire".to_owned(),
             runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
         },

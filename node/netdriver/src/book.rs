@@ -31,6 +31,9 @@ pub(crate) struct Given {
     /// As it was published: it is published like that as long as it is away.
     pub(crate) published: Value,
     pub(crate) configuration: Configuration,
+    /// Device files that come with it.
+    #[serde(default)]
+    pub(crate) files: Vec<PathBuf>,
     /// While it is in a pod, or may be.
     #[serde(default)]
     pub(crate) attachment: Option<Attachment>,
@@ -193,7 +196,7 @@ fn node_end(claim: &str, device: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use serde_json::json;
 
@@ -207,6 +210,7 @@ mod tests {
             what: What::Link { name: device.into(), index: 7 },
             published: json!({"name": device}),
             configuration,
+            files: Vec::new(),
             attachment: None,
         };
         let pod = Pod { uid: pod.into(), namespace: "default".into(), name: pod.into() };

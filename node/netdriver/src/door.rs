@@ -44,7 +44,7 @@ use crate::{
     book::Claim,
     figures::{Came, Door as At, Figures},
     keeper::{self, Answer, Word},
-    plan::{claim, status::unplanned},
+    plan::{self, claim, status::unplanned},
     publisher::Offered,
     teller::Teller,
 };
@@ -226,7 +226,7 @@ impl Service {
                 Err(claim::Refusal::Unknown(device)) => {
                     // What is away is not offered; whoever has it may ask again.
                     if let Some(claim) = self.prepared(&named.uid).await? {
-                        return Ok(told(&claim));
+                        return Ok(told(&self.driver, &claim));
                     }
                     // It may have come home in this moment, and was not looked at yet.
                     let changed = tokio::time::timeout_at(until, offered.changed()).await;
@@ -237,7 +237,7 @@ impl Service {
                 planned => break planned.map_err(|refusal| refusal.to_string())?,
             }
         };
-        let devices = told(&planned);
+        let devices = told(&self.driver, &planned);
         self.tell(|answer| Word::Prepare(Box::new(planned), answer)).await?;
         Ok(devices)
     }
@@ -282,16 +282,16 @@ impl Service {
     }
 }
 
-fn told(claim: &Claim) -> Vec<dra_v1::Device> {
-    let one = |device: &crate::book::Given| dra_v1::Device {
+fn told(driver: &str, claim: &Claim) -> Vec<dra_v1::Device> {
+    let one = |(at, device): (usize, &crate::book::Given)| dra_v1::Device {
         // Alternatives of a request are not named to the kubelet.
         request_names: vec![device.request.split('/').next().unwrap_or_default().to_owned()],
         pool_name: device.pool.clone(),
         device_name: device.device.clone(),
-        cdi_device_ids: Vec::new(),
+        cdi_device_ids: plan::cdi::id(driver, claim, at).into_iter().collect(),
         share_id: device.share.clone(),
     };
-    claim.devices.iter().map(one).collect()
+    claim.devices.iter().enumerate().map(one).collect()
 }
 
 #[tonic::async_trait]

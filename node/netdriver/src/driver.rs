@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     book::Book,
+    cdi::Folder,
     door::{Door, Service},
     figures::Figures,
     filter::Filter,
@@ -48,6 +49,8 @@ pub struct Config {
     pub nri_socket: PathBuf,
     /// The driver's own folder: what is prepared, and namespaces while devices are in them.
     pub state_dir: PathBuf,
+    /// Where the runtime reads which device files containers are given.
+    pub cdi_dir: PathBuf,
     /// Where sysfs is.
     pub sysfs: PathBuf,
     /// Which devices are offered, as an expression.
@@ -129,9 +132,9 @@ impl Config {
     }
 }
 
-/// Gives back every device that is away by the record in a folder, for a node whose driver is not to come back; the calling
-/// thread is in the node's network namespace.
-pub fn give_all_back(state_dir: &Path) -> Result<(), Error> {
+/// Gives back every device that is away by the record in a folder, for a node whose driver is not to come back, and takes away
+/// what the runtime was told of character devices; the calling thread is in the node's network namespace.
+pub fn give_all_back(state_dir: &Path, cdi_dir: &Path) -> Result<(), Error> {
     let (record, book) = Record::open(state_dir)?;
     let mut keeper = Keeper {
         driver: crate::NAME.to_owned(),
@@ -139,11 +142,14 @@ pub fn give_all_back(state_dir: &Path) -> Result<(), Error> {
         record,
         home: Netns::current()?,
         pins: state_dir.join("netns"),
+        cdi: Folder { path: cdi_dir.to_owned(), driver: crate::NAME.to_owned() },
         absent: watch::channel(Absent::new()).0,
         teller: Teller::new(crate::NAME),
         figures: Figures::default(),
     };
-    keeper.give_back(|_, _| true).map_err(|error| Error::GiveBack(error.to_string()))
+    let given = keeper.give_back(|_, _| true).map_err(|error| Error::GiveBack(error.to_string()));
+    let removed = keeper.book.claims.values().try_for_each(|claim| keeper.cdi.remove(claim));
+    given.and(removed.map_err(|error| Error::GiveBack(error.to_string())))
 }
 
 /// A name as the API server takes it for a driver.
@@ -191,6 +197,7 @@ impl Driver {
             record: keeper.record,
             home: keeper.home,
             pins: config.state_dir.join("netns"),
+            cdi: Folder { path: config.cdi_dir.clone(), driver: config.driver_name.clone() },
             absent: keeper.absent,
             teller: teller.clone(),
             figures: figures.clone(),

@@ -56,7 +56,12 @@ mod tests {
 
     fn device(kind: &str) -> Device {
         let attributes = BTreeMap::from([("dra.net/type".to_owned(), Attribute::Text(kind.to_owned()))]);
-        Device { name: "d".into(), what: What::Link { name: "d".into(), index: 1 }, attributes }
+        Device {
+            name: "d".into(),
+            what: What::Link { name: "d".into(), index: 1 },
+            attributes,
+            files: Vec::new(),
+        }
     }
 
     #[test]

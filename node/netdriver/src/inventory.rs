@@ -90,6 +90,7 @@ impl Inventory {
             functions: number("sriov_totalvfs").map(|most| (most, number("sriov_numvfs").unwrap_or(0))),
             is_function: place.join("physfn").exists(),
             rdma: names(&place.join("infiniband")),
+            verbs: names(&place.join("infiniband_verbs")),
             address,
         })
     }
@@ -158,6 +159,7 @@ mod tests {
         let virtio = function.join("virtio3");
         std::fs::create_dir_all(&virtio).unwrap();
         std::fs::create_dir_all(function.join("infiniband/mlx5_2")).unwrap();
+        std::fs::create_dir_all(function.join("infiniband_verbs/uverbs2")).unwrap();
         std::fs::create_dir_all(function.join("physfn")).unwrap();
         for (name, text) in [
             ("vendor", "0x15b3\n"),
@@ -187,6 +189,7 @@ mod tests {
             functions: Some((8, 2)),
             is_function: true,
             rdma: vec!["mlx5_2".into()],
+            verbs: vec!["uverbs2".into()],
         };
         assert_eq!(of("pci", "0000:8a:00.2"), Some(wanted.clone()));
         assert_eq!(of("virtio", "virtio3"), Some(wanted));

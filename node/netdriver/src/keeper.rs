@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{
     book::{Attachment, Book, Claim},
+    cdi,
     figures::Figures,
     plan::status::{Became, told},
     record::{self, Record},
@@ -30,6 +31,8 @@ mod take;
 pub(crate) enum Error {
     #[error(transparent)]
     Held(#[from] crate::book::Held),
+    #[error("give character devices of the claim")]
+    Cdi(#[from] cdi::Error),
     #[error(transparent)]
     Record(#[from] record::Error),
     #[error("the pod has claims of network devices and no network namespace of its own")]
@@ -81,6 +84,8 @@ pub(crate) struct Keeper {
     pub(crate) home: Netns,
     /// Where namespaces of pods are pinned.
     pub(crate) pins: PathBuf,
+    /// Where the runtime finds which character devices come with a claim.
+    pub(crate) cdi: cdi::Folder,
     pub(crate) absent: watch::Sender<Absent>,
     pub(crate) teller: Teller,
     pub(crate) figures: Figures,
@@ -91,6 +96,16 @@ impl Keeper {
     pub(crate) fn run(mut self, mut words: mpsc::Receiver<Word>) {
         self.absent.send_replace(self.book.absent());
         self.count();
+        // The folder may have gone with the last boot; what is prepared is so still.
+        for claim in self.book.claims.values() {
+            if let Err(error) = self.cdi.write(claim) {
+                tracing::error!(
+                    claim = claim.name,
+                    error = &error as &dyn std::error::Error,
+                    "containers of a claim cannot have its character devices"
+                );
+            }
+        }
         while let Some(word) = words.blocking_recv() {
             self.hear(word);
         }
@@ -111,9 +126,12 @@ impl Keeper {
     }
 
     fn prepare(&mut self, claim: Claim) -> Result<(), Error> {
-        let before = self.book.clone();
+        self.cdi.check(&claim)?;
+        let (before, uid) = (self.book.clone(), claim.uid.clone());
         self.book.take(claim)?;
-        self.write().inspect_err(|_| self.book = before)
+        self.write().inspect_err(|_| self.book = before)?;
+        // What is not written here is tried again with the claim, or goes with it.
+        Ok(self.cdi.write(&self.book.claims[&uid])?)
     }
 
     fn unprepare(&mut self, uid: &str) -> Result<(), Error> {
@@ -121,6 +139,7 @@ impl Keeper {
             return Ok(());
         }
         self.give_back(|claim, _| claim.uid == uid)?;
+        self.cdi.remove(&self.book.claims[uid])?;
         let claim = self.book.claims.remove(uid);
         self.write().inspect_err(|_| {
             self.book.claims.extend(claim.map(|claim| (uid.to_owned(), claim)));

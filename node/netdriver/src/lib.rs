@@ -10,6 +10,7 @@
 //! sandbox, and what cannot be read of an earlier run keeps the driver from starting.
 
 mod book;
+mod cdi;
 mod door;
 mod driver;
 mod figures;

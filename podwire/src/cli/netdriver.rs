@@ -59,6 +59,9 @@ pub struct NetdriverArgs {
     /// What is prepared, and namespaces of pods while devices are in them.
     #[arg(long, default_value = "/var/run/podwire-netdriver")]
     pub state_dir: PathBuf,
+    /// Where the runtime reads which device files containers are given.
+    #[arg(long, default_value = crate::node_parts::CDI_DIR)]
+    pub cdi_dir: PathBuf,
     /// A device of the node that is never offered, nor what is a port of it, such as the bridge of pods; repeatable.
     #[arg(long, value_name = "NAME")]
     pub keep: Vec<String>,

@@ -1,6 +1,6 @@
 //! What is to be done for one claim: its devices of ours with their configuration, or why it cannot be done.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use serde_json::Value;
 
@@ -96,6 +96,10 @@ fn given(claim: &Value, result: &Value, asked: Asked<'_>) -> Result<Given, Refus
     {
         return Err(Refusal::Fixed { request, device: name });
     }
+    let mut files = device.files.clone();
+    files.extend(configuration.files.iter().map(|file| Path::to_owned(file.path())));
+    files.sort();
+    files.dedup();
     Ok(Given {
         request,
         pool: asked.pool.to_owned(),
@@ -104,6 +108,7 @@ fn given(claim: &Value, result: &Value, asked: Asked<'_>) -> Result<Given, Refus
         published: device.published(),
         device: name,
         configuration,
+        files,
         attachment: None,
     })
 }

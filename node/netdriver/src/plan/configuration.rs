@@ -3,7 +3,7 @@
 //! A field that is unknown, out of range, or that this driver does not carry out is refused with its path: nothing is taken and
 //! ignored. <https://github.com/kubernetes-sigs/dranet/blob/main/pkg/apis/types.go>
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr, path::Path};
 
 use ipnet::IpNet;
 use podwire_netdev::{Aggregated, Neighbour, Route, Rule, Switched, Vrf};
@@ -50,6 +50,28 @@ pub(crate) struct Configuration {
     pub(crate) rules: Vec<Rule>,
     #[serde(default)]
     pub(crate) neighbours: Vec<Neighbour>,
+    #[serde(default)]
+    pub(crate) files: Vec<CharacterDevice>,
+}
+
+/// A character device that a claim asks for beside its network device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum CharacterDevice {
+    /// What a virtual machine's network is carried through by the kernel.
+    VhostNet,
+    /// What tap interfaces are spoken through.
+    Tun,
+}
+
+impl CharacterDevice {
+    /// Its file on the node.
+    pub(crate) fn path(self) -> &'static Path {
+        Path::new(match self {
+            CharacterDevice::VhostNet => "/dev/vhost-net",
+            CharacterDevice::Tun => "/dev/net/tun",
+        })
+    }
 }
 
 /// The fields of an object, each to be asked for once; what is left over is unknown.
@@ -182,6 +204,7 @@ pub(crate) fn read(parameters: &Value) -> Result<Configuration, Wrong> {
     found.routes = fields.take("routes", list(route))?.unwrap_or_default();
     found.rules = fields.take("rules", list(rule))?.unwrap_or_default();
     found.neighbours = fields.take("neighbors", list(neighbour))?.unwrap_or_default();
+    found.files = fields.take("characterDevices", list(character_device))?.unwrap_or_default();
     fields.refuse("profile", "there is no provider of profiles")?;
     found.switched = fields.take("ethtool", switched)?.unwrap_or_default();
     fields.finish()?;
@@ -225,6 +248,10 @@ fn switched(value: &Value, path: &str) -> Result<Switched, Wrong> {
     let private_flags = fields.take("privateFlags", switches)?.unwrap_or_default();
     fields.finish()?;
     Ok(Switched { features, private_flags })
+}
+
+fn character_device(value: &Value, path: &str) -> Result<CharacterDevice, Wrong> {
+    CharacterDevice::deserialize(value).map_err(|_| wrong(path, "vhost-net or tun is wanted"))
 }
 
 /// Names of switches, as long as the kernel knows them, and whether each is to be on.

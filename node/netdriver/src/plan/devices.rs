@@ -2,7 +2,10 @@
 //!
 //! Names and attributes are DRANET's. <https://github.com/kubernetes-sigs/dranet>
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
 
 use ipnet::IpNet;
 use podwire_linux::rtnl::Link;
@@ -32,6 +35,8 @@ pub(crate) struct Pci {
     pub(crate) functions: Option<(i64, i64)>,
     pub(crate) is_function: bool,
     pub(crate) rdma: Vec<String>,
+    /// Files by which programs speak to them.
+    pub(crate) verbs: Vec<String>,
 }
 
 /// A link as it was seen.
@@ -140,6 +145,8 @@ pub(crate) struct Device {
     pub(crate) name: String,
     pub(crate) what: What,
     pub(crate) attributes: BTreeMap<String, Attribute>,
+    /// Device files that come with it.
+    pub(crate) files: Vec<PathBuf>,
 }
 
 impl Device {
@@ -248,7 +255,7 @@ fn of_link(one: &SeenLink) -> Device {
         }
     };
     let what = What::Link { name: link.name.clone(), index: link.index };
-    Device { name, what, attributes: all }
+    Device { name, what, attributes: all, files: one.pci.as_ref().map(verbs).unwrap_or_default() }
 }
 
 fn common(one: &SeenLink) -> BTreeMap<String, Attribute> {
@@ -305,6 +312,13 @@ fn of_pci(pci: &Pci, all: &mut BTreeMap<String, Attribute>) {
     }
 }
 
+/// Without them nobody speaks to RDMA devices. Those of the subnet's management are not among them.
+fn verbs(pci: &Pci) -> Vec<PathBuf> {
+    let all = pci.verbs.iter().map(String::as_str);
+    let manager = (!pci.verbs.is_empty()).then_some("rdma_cm");
+    all.chain(manager).map(|name| Path::new("/dev/infiniband").join(name)).collect()
+}
+
 fn of_offer(offer: &Offer, parent: Option<&SeenLink>) -> Device {
     let mut all = BTreeMap::new();
     all.insert(own("type"), text(offer.kind.name()));
@@ -328,7 +342,7 @@ fn of_offer(offer: &Offer, parent: Option<&SeenLink>) -> Device {
             }
         }
     }
-    Device { name: offer.name(), what: What::Made(offer.clone()), attributes: all }
+    Device { name: offer.name(), what: What::Made(offer.clone()), attributes: all, files: Vec::new() }
 }
 
 /// The name of a link as a device may be called.

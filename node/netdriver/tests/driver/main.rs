@@ -181,12 +181,54 @@ fn a_device_that_its_pod_destroyed_is_told_as_lost() {
 }
 
 #[test]
+fn character_devices_of_a_claim_are_named_for_containers_that_name_the_claim() {
+    in_node(async {
+        make_device("eth1");
+        let mut world = World::start(&["macvlan:eth1:2"]).await;
+        world.published("eth1-macvlan-0", true).await;
+        let plain = world.claim("plain", "eth1-macvlan-1", json!({})).await;
+        let found = world.prepared("plain", &plain).await.unwrap();
+        assert!(found[0].cdi_device_ids.is_empty() && world.cdi().is_empty());
+        let uid = world.claim("one", "eth1-macvlan-0", json!({"characterDevices": ["tun"]})).await;
+        let id = format!("dra.net/claim={uid}-0");
+        let found = world.prepared("one", &uid).await.unwrap();
+        assert_eq!(found[0].cdi_device_ids, [id.clone()]);
+        let files = world.cdi();
+        assert_eq!((files.len(), &files[0].0), (1, &format!("dra.net-claim-{uid}.json")));
+        assert_eq!(files[0].1["devices"][0]["containerEdits"]["deviceNodes"][0]["path"], "/dev/net/tun");
+        // A driver that comes after a boot finds the folder empty.
+        world.kill_driver().await;
+        std::fs::remove_dir_all(world.cdi_dir()).unwrap();
+        world.start_driver().await;
+        until("the file is there again", async || {
+            if world.cdi() == files { Ok(()) } else { Err(format!("{:?}", world.cdi())) }
+        })
+        .await;
+        assert_eq!(world.prepared("one", &uid).await.unwrap()[0].cdi_device_ids, [id]);
+        world.unprepare("one", &uid).await.unwrap();
+        assert!(world.cdi().is_empty());
+        // What this node has not is refused before anything is given.
+        let wants = json!({"characterDevices": ["vhost-net"]});
+        let uid = world.claim("two", "eth1-macvlan-0", wants).await;
+        match (std::fs::exists("/dev/vhost-net").unwrap(), world.prepared("two", &uid).await) {
+            (true, done) => assert_eq!(done.unwrap().len(), 1),
+            (false, done) => {
+                let said = done.unwrap_err();
+                assert!(said.contains("no character device \"/dev/vhost-net\""), "{said}");
+            }
+        }
+        world.stop().await;
+    });
+}
+
+#[test]
 fn the_policy_that_is_shipped_refuses_what_the_driver_would() {
     in_node(async {
         let world = World::start(&[]).await;
         world.policy().await;
         world.claim("good", "eth1", parameters()).await;
         world.claim("others", "eth1", json!({})).await;
+        world.claim("files", "eth1", json!({"characterDevices": ["tun", "vhost-net"]})).await;
         world.claim("switched", "eth1", json!({"ethtool": {"features": {"tso": false}}})).await;
         world.claim("routed", "eth1", json!({"interface": {"vrf": {"name": "red", "table": 7}}})).await;
         for (parameters, said) in [
@@ -209,6 +251,7 @@ fn the_policy_that_is_shipped_refuses_what_the_driver_would() {
             ),
             (json!({"rules": [{"priority": 1}]}), "rules: a table"),
             (json!({"neighbors": [{"destination": "10.0.0.1"}]}), "neighbors: destination"),
+            (json!({"characterDevices": ["kvm"]}), "characterDevices: tun and vhost-net"),
             (json!({"ethtool": {"feature": {}}}), "ethtool: features"),
             (json!({"ethtool": {"features": {"tso": "off"}}}), "ethtool: features"),
         ] {

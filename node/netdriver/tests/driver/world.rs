@@ -32,7 +32,8 @@ use podwire_nri::{
     api::{Container, ContainerEviction, ContainerUpdate, LinuxNamespace, LinuxPodSandbox, PodSandbox},
 };
 use podwire_wire::dra_v1::{
-    Claim, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest, dra_plugin_client::DraPluginClient,
+    Claim, Device, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest,
+    dra_plugin_client::DraPluginClient,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -126,6 +127,7 @@ impl World {
             kubelet_dir: dir.path().join("kubelet"),
             nri_socket: dir.path().join("nri.sock"),
             state_dir: dir.path().join("state"),
+            cdi_dir: dir.path().join("cdi"),
             sysfs: "/sys".into(),
             filter: String::new(),
             offers: offers.iter().flat_map(|text| Offer::parse(text).unwrap()).collect(),
@@ -285,15 +287,17 @@ impl World {
 
     /// NodePrepareResources, as the kubelet calls it; the names of devices, or what the driver says.
     pub(crate) async fn prepare(&self, name: &str, uid: &str) -> Result<Vec<String>, String> {
+        let devices = self.prepared(name, uid).await?;
+        Ok(devices.into_iter().map(|device| device.device_name).collect())
+    }
+
+    /// The same with all that is told of the devices.
+    pub(crate) async fn prepared(&self, name: &str, uid: &str) -> Result<Vec<Device>, String> {
         let claims = vec![named(name, uid)];
         let answer =
             self.kubelet().node_prepare_resources(NodePrepareResourcesRequest { claims }).await.unwrap();
         let one = answer.into_inner().claims.remove(uid).expect("an answer for each claim");
-        if one.error.is_empty() {
-            Ok(one.devices.into_iter().map(|device| device.device_name).collect())
-        } else {
-            Err(one.error)
-        }
+        if one.error.is_empty() { Ok(one.devices) } else { Err(one.error) }
     }
 
     pub(crate) async fn unprepare(&self, name: &str, uid: &str) -> Result<(), String> {
@@ -332,6 +336,17 @@ impl World {
     pub(crate) fn pins(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.config.state_dir.join("netns")).into_iter().flatten();
         entries.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    pub(crate) fn cdi_dir(&self) -> PathBuf {
+        self.config.cdi_dir.clone()
+    }
+
+    /// The files for the runtime's Container Device Interface: name and content.
+    pub(crate) fn cdi(&self) -> Vec<(String, Value)> {
+        let entries = std::fs::read_dir(&self.config.cdi_dir).into_iter().flatten().map(Result::unwrap);
+        let read = |path: PathBuf| serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        entries.map(|entry| (entry.file_name().into_string().unwrap(), read(entry.path()))).collect()
     }
 
     pub(crate) async fn events(&self) -> Vec<Value> {

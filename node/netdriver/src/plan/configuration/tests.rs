@@ -19,10 +19,13 @@ fn every_field_is_read() {
         ],
         "rules": [{"priority": 7, "source": "10.1.0.7/32", "destination": "10.2.0.0/16", "table": 100}],
         "neighbors": [{"destination": "10.1.0.1", "hardwareAddr": "02:00:00:00:00:01"}],
+        "characterDevices": ["vhost-net", "tun"],
         "ethtool": {"features": {"tso": false, "rx-gro": true}, "privateFlags": {"legacy-rx": true}},
     }))
     .unwrap();
     assert_eq!(found.switched.features.get("tso"), Some(&false));
+    let files = found.files.iter().map(|file| file.path().display().to_string());
+    assert_eq!(files.collect::<Vec<_>>(), ["/dev/vhost-net", "/dev/net/tun"]);
     assert!(found.without_programs);
     assert_eq!(found.switched.private_flags.get("legacy-rx"), Some(&true));
     assert_eq!((found.name.as_deref(), found.mtu), (Some("net1"), Some(1400)));
@@ -74,6 +77,7 @@ fn what_is_wrong_is_told_with_its_path() {
             "routes[0].table",
         ),
         (json!({"interface": {"disableEbpfPrograms": 1}}), "interface.disableEbpfPrograms"),
+        (json!({"characterDevices": ["kvm"]}), "characterDevices[0]"),
         (json!({"profile": "fast"}), "profile"),
         (json!({"ethtool": {"feature": {}}}), "ethtool.feature"),
         (json!({"ethtool": {"features": {"tso": "off"}}}), "ethtool.features.tso"),

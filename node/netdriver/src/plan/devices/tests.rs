@@ -34,12 +34,15 @@ fn names_and_attributes_are_those_that_selectors_know() {
         numa: Some(1),
         functions: Some((8, 2)),
         rdma: vec!["mlx5_0".to_owned()],
+        verbs: vec!["uverbs0".to_owned()],
         ..Pci::default()
     });
     let seen = Seen { links: vec![nic, link(3, "Dummy0", Some("dummy"))], uplinks: BTreeSet::new() };
     let found = devices(&seen, &[], &[]);
     assert_eq!(found[1].name, "pci-0000-8a-00-0");
     assert_eq!(found[0].name, "net-ir2w23lzga", "base 32 of what is no label");
+    let files = ["/dev/infiniband/uverbs0", "/dev/infiniband/rdma_cm"].map(PathBuf::from);
+    assert_eq!((found[1].files.as_slice(), found[0].files.len()), (files.as_slice(), 0));
     let published = found[1].published();
     for (name, value) in [
         ("dra.net/ifName", json!({"string": "enp138s0"})),
