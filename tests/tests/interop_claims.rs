@@ -5,25 +5,23 @@
 use std::{
     io::{Read, Write},
     net::TcpListener,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
     time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
 use podwire_testkit::{
-    Node, eventually,
+    Node,
+    claims::{self, Beside, DEVICE, DRIVER, INSIDE, NRI, class_and_template, ip},
+    eventually,
     isolate::{OwnFolder, isolate},
     node::peer,
-    parts,
     stack::{Ours, Stack},
-    upstream::{self, Peer},
 };
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Where runtimes usually serve NRI.
-const NRI: &str = "/run/nri";
 
 /// A process that is ended with its handle.
 struct Ended(Child);
@@ -36,40 +34,21 @@ impl Drop for Ended {
     }
 }
 
-/// Where the node serves its plugins.
-struct Sockets {
-    root: PathBuf,
-    nri: PathBuf,
-}
-
-fn sockets(node: &Node) -> Result<Sockets> {
-    let instance = node.podwire(["instance", "--data-dir", &node.data_dir.display().to_string()])?;
-    let instance: Value = serde_json::from_str(&instance)?;
-    let field = |name: &str| instance[name].as_str().map(PathBuf::from).context("no such field");
-    Ok(Sockets { root: field("pluginRoot")?, nri: field("nriSocket")? })
-}
-
 fn tail(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(20)..].join("\n")
 }
 
-fn ip(args: &str) -> Result<String> {
-    let done = Command::new("ip").args(args.split(' ')).output().context("run ip")?;
-    ensure!(done.status.success(), "ip {args}: {}", String::from_utf8_lossy(&done.stderr));
-    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
-}
-
 /// Waits until a device of a driver is published.
-fn published(node: &Node, driver: &str, device: &str, log: &Path) -> Result<()> {
+fn published(node: &Node, driver: &str, device: &str, log: impl Fn() -> String) -> Result<()> {
     eventually(&format!("{driver} publishes {device}"), PATIENCE, || {
         let slices = node.list("resourceslices").map_err(|error| format!("{error:#}"))?;
         let has = |slice: &Value| {
             let devices = slice["spec"]["devices"].as_array().into_iter().flatten();
             slice["spec"]["driver"] == driver && devices.clone().any(|one| one["name"] == device)
         };
-        if slices.iter().any(has) { Ok(()) } else { Err(format!("{slices:?}\n{}", tail(log))) }
+        if slices.iter().any(has) { Ok(()) } else { Err(format!("{slices:?}\n{}", log())) }
     })
 }
 
@@ -79,15 +58,6 @@ fn no_claims(node: &Node) -> Result<()> {
         let left: Vec<_> = claims.iter().filter(|one| one["kind"] == "ResourceClaim").collect();
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
     })
-}
-
-/// A class of all devices of a driver that a further expression chooses, and a template of a claim of one.
-fn class_and_template(driver: &str, chosen: &str, config: &str) -> String {
-    format!(
-        "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {{name: c}}\nspec:\n  selectors: [{{cel: {{expression: 'device.driver == \"{driver}\"{chosen}'}}}}]\n---\n\
-         apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata: {{name: t}}\nspec:\n  spec:\n    devices:\n      \
-         requests: [{{name: r, exactly: {{deviceClassName: c}}}}]\n      config: [{config}]\n"
-    )
 }
 
 fn pod(name: &str) -> String {
@@ -103,28 +73,6 @@ fn claim_of(node: &Node, pod: &str) -> Result<Value> {
     let pod = node.get("pod", pod)?;
     let name = pod["status"]["resourceClaimStatuses"][0]["resourceClaimName"].as_str();
     node.get("resourceclaim", name.with_context(|| format!("no claim in {pod}"))?)
-}
-
-/// Starts DRANET, which connects where NRI usually is: the folder there must be the test's own.
-fn dranet(node: &Node, sockets: &Sockets, log: &Path) -> Result<Ended> {
-    std::os::unix::fs::symlink(&sockets.nri, Path::new(NRI).join("nri.sock"))?;
-    let out = std::fs::File::create(log)?;
-    let mut command = Command::new(peer("dranet")?);
-    command
-        .args(["--hostname-override", "node1", "--bind-address", "127.0.0.1:9177", "-v", "4"])
-        .args(["--cloud-provider-hint", "NONE", "--inventory-max-poll-interval", "5s", "--kubeconfig"])
-        .arg(node.kubeconfig())
-        .arg("--db-path")
-        .arg(log.with_extension("db"))
-        .arg("--kubelet-root-dir")
-        .arg(&sockets.root)
-        // Of itself it leaves out interfaces of this kind, and it would offer the machine's own card.
-        .arg("--filter")
-        .arg(r#""dra.net/ifName" in attributes && attributes["dra.net/ifName"].StringValue == "claim0""#)
-        .stdin(Stdio::null())
-        .stdout(out.try_clone()?)
-        .stderr(out);
-    Ok(Ended(command.spawn()?))
 }
 
 /// Says hello over the cable to whoever asks once.
@@ -147,25 +95,17 @@ fn answer_once(address: &str) -> Result<std::thread::JoinHandle<()>> {
 fn dranet_moves_a_claimed_interface_into_a_pod_and_home_again() -> Result<()> {
     isolate()?;
     let _nri = OwnFolder::at(Path::new(NRI))?;
-    ip("link add claim0 type veth peer name far0")?;
-    ip("address add 10.77.0.1/24 dev far0")?;
-    ip("address add 10.77.0.2/24 dev claim0")?;
-    for name in ["far0", "claim0"] {
-        ip(&format!("link set {name} up"))?;
-    }
+    claims::make_cable()?;
     let node = Node::up(&[])?;
-    let log = node.data_dir.join("dranet.log");
-    let dranet = dranet(&node, &sockets(&node)?, &log)?;
-    published(&node, "dra.net", "claim0", &log)?;
-    let config = "{requests: [r], opaque: {driver: dra.net, parameters: {interface: {name: net1}}}}";
-    let chosen = " && device.attributes[\"dra.net\"].ifName == \"claim0\"";
-    node.apply(&class_and_template("dra.net", chosen, config))?;
+    let dranet = claims::dranet(&node.data_dir.join("dranet"), &Beside::of_node(&node)?)?;
+    published(&node, DRIVER, DEVICE, || dranet.log_tail())?;
+    node.apply(&claims::of_device())?;
     let far = answer_once("10.77.0.1:8080")?;
     node.apply(&pod("a"))?;
-    node.pod_in_phase("a", "Running").with_context(|| tail(&log))?;
+    node.pod_in_phase("a", "Running").with_context(|| dranet.log_tail())?;
     let inside = node.podwire(["exec", "a", "--", "/pod-app", "ls", "/sys/class/net"])?;
-    ensure!(inside.split_whitespace().any(|name| name == "net1"), "{inside}\n{}", tail(&log));
-    ensure!(ip("link show claim0").is_err(), "it was moved");
+    ensure!(inside.split_whitespace().any(|name| name == INSIDE), "{inside}\n{}", dranet.log_tail());
+    ensure!(ip(&format!("link show {DEVICE}")).is_err(), "it was moved");
     let said = node.podwire(["exec", "a", "--", "/pod-app", "get", "http://10.77.0.1:8080/"])?;
     ensure!(said.contains("hello"), "{said}");
     far.join().expect("it answered");
@@ -173,7 +113,7 @@ fn dranet_moves_a_claimed_interface_into_a_pod_and_home_again() -> Result<()> {
     eventually("the claim tells of the interface", PATIENCE, || {
         let claim = claim_of(&node, "a").map_err(|error| format!("{error:#}"))?;
         let data = &claim["status"]["devices"][0]["networkData"];
-        let told = data["interfaceName"] == "net1" && data["ips"][0] == "10.77.0.2/24";
+        let told = data["interfaceName"] == INSIDE && data["ips"][0] == "10.77.0.2/24";
         if told { Ok(()) } else { Err(claim.to_string()) }
     })?;
     // There is one such interface: the next pod waits for it.
@@ -183,13 +123,13 @@ fn dranet_moves_a_claimed_interface_into_a_pod_and_home_again() -> Result<()> {
         conditions.clone().any(|one| one["reason"] == "Unschedulable")
     })?;
     node.podwire(["delete", "pod", "a"])?;
-    node.pod_in_phase("b", "Running").with_context(|| tail(&log))?;
+    node.pod_in_phase("b", "Running").with_context(|| dranet.log_tail())?;
     node.podwire(["delete", "pod", "b"])?;
     no_claims(&node)?;
     // Its name is its own again; addresses it brings back none, which is DRANET's way.
-    eventually("the interface is home", PATIENCE, || match ip("link show claim0") {
+    eventually("the interface is home", PATIENCE, || match ip(&format!("link show {DEVICE}")) {
         Ok(_) => Ok(()),
-        Err(error) => Err(format!("{error:#}\n{}", tail(&log))),
+        Err(error) => Err(format!("{error:#}\n{}", dranet.log_tail())),
     })?;
     node.assert_no_pod_residue()?;
     drop(dranet);
@@ -230,8 +170,8 @@ fn upstreams_test_driver_gives_pods_what_their_claims_say() -> Result<()> {
     let _cdi = OwnFolder::at(Path::new("/run/cdi"))?;
     let node = Node::up(&[])?;
     let log = node.data_dir.join("driver.log");
-    let driver = test_driver(&node.kubeconfig(), &sockets(&node)?.root, &log)?;
-    published(&node, TEST_DRIVER, "device-01", &log)?;
+    let driver = test_driver(&node.kubeconfig(), &Beside::of_node(&node)?.kubelet, &log)?;
+    published(&node, TEST_DRIVER, "device-01", || tail(&log))?;
     node.apply(&for_test_driver())?;
     for (name, device) in [("a", "device-00"), ("b", "device-01")] {
         node.apply(&pod(name))?;
@@ -256,10 +196,10 @@ fn upstreams_test_driver_gives_pods_what_their_claims_say() -> Result<()> {
 
 /// The same on a stack of which one side is upstream's: the claim of a pod is made, allocated, prepared, and gone when the
 /// pod has ended.
-fn walk(stack: &Stack, controllers: &Peer) -> Result<()> {
-    let (log, root) = (stack.path().join("driver.log"), stack.path().join("kubelet/root"));
-    let _driver = test_driver(&stack.kubeconfig(), &root, &log)?;
-    let logs = || format!("{}\n{}\n{}", stack.log_tails(), controllers.log_tail(), tail(&log));
+fn walk(stack: &Stack) -> Result<()> {
+    let log = stack.path().join("driver.log");
+    let _driver = test_driver(&stack.kubeconfig(), &stack.kubelet_root(), &log)?;
+    let logs = || format!("{}\n{}", stack.log_tails(), tail(&log));
     let says = |args: &[&str], wanted: &str| {
         eventually(&format!("{args:?} says {wanted:?}"), PATIENCE, || match stack.kubectl(args) {
             Ok(said) if said.trim() == wanted => Ok(()),
@@ -315,18 +255,13 @@ fn walk(stack: &Stack, controllers: &Peer) -> Result<()> {
 fn our_kubelet_prepares_what_the_real_scheduler_and_controller_manager_made() -> Result<()> {
     isolate()?;
     let _cdi = OwnFolder::at(Path::new("/run/cdi"))?;
-    let stack = Stack::start(Ours { api: false, scheduler: false, ..Ours::ALL })?;
-    let controllers = upstream::claim_controllers(&stack.path().join("controllers"), &stack.kubeconfig())?;
-    walk(&stack, &controllers)
+    let upstream = Ours { api: false, store: false, controllers: false, scheduler: false, ..Ours::ALL };
+    walk(&Stack::start(upstream)?)
 }
 
 #[test]
 fn the_real_kubelet_prepares_what_our_scheduler_and_claim_controller_made() -> Result<()> {
     isolate()?;
     let _cdi = OwnFolder::at(Path::new("/run/cdi"))?;
-    let stack = Stack::start(Ours { api: false, kubelet: false, ..Ours::ALL })?;
-    let authority = stack.path().join("api/pki/apiserver.crt");
-    let folder = stack.path().join("controllers");
-    let controllers = parts::controllers_publishing(&folder, &stack.kubeconfig(), &authority)?;
-    walk(&stack, &controllers)
+    walk(&Stack::start(Ours { api: false, store: false, kubelet: false, ..Ours::ALL })?)
 }

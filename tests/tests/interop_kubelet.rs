@@ -62,7 +62,7 @@ struct Cluster(Stack);
 impl Cluster {
     fn start(our_plugins: bool) -> Result<Cluster> {
         isolate()?;
-        let ours = Ours { api: false, scheduler: false, kubelet: false, runtime: true, cni: our_plugins };
+        let ours = Ours { runtime: true, cni: our_plugins, ..Ours::NONE };
         Ok(Cluster(Stack::start(ours)?))
     }
 

@@ -150,7 +150,7 @@ pub fn bench(root: &Path, rest: &[&str]) -> Result<()> {
     finish(command.current_dir(root), "bench")
 }
 
-/// The swap matrix: 12 cells, `all` 32, or one by its name (`ooouo`: axes in the table's order, o ours, u upstream).
+/// The swap matrix: 18 cells, with `all` many more, or those named (`ooouoooo`: axes in the table's order, o ours, u upstream).
 pub fn matrix(root: &Path, words: &[&str]) -> Result<()> {
     if std::env::var_os("PODWIRE_BIN_DIR").is_none() {
         let binaries = build::release(root)?;

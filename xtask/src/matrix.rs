@@ -1,62 +1,37 @@
-//! `make matrix`: one scenario on every mix of our participants with upstream's, and the table of what came of it.
+//! `make matrix`: one scenario on mixes of our participants with upstream's, and the table of what came of it.
 //!
 //! Each cell starts its participants as processes of their own in a fresh network namespace, walks two pods through
-//! their life with the real kubectl, and ends everything.
+//! their life with the real kubectl, one with a claim of a network interface, and ends everything.
+
+mod cells;
 
 use std::{fs, path::Path, time::Duration};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use podwire_testkit::{
+    claims::{self, DEVICE, INSIDE, ip},
     eventually, isolate, node,
-    stack::{Ours, Stack},
+    stack::{Settings, Stack},
 };
+use serde_json::Value;
 
-/// The axes, in the order of the table.
-const AXES: [&str; 5] = ["API", "scheduler", "kubelet", "runtime", "CNI"];
+use self::cells::{AXES, Cell};
 
-/// Which participants are ours, one bit per axis.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Cell(u8);
+/// How long something may take on a busy machine that takes seconds otherwise.
+const PATIENCE: Duration = Duration::from_secs(90);
 
-impl Cell {
-    const ALL_OURS: u8 = 0b1_1111;
-
-    fn ours(self, axis: &str) -> bool {
-        AXES.iter().position(|known| *known == axis).is_some_and(|at| self.0 & (1 << at) != 0)
-    }
-
-    /// One letter per axis: o ours, u upstream.
-    fn name(self) -> String {
-        AXES.iter().map(|axis| if self.ours(axis) { 'o' } else { 'u' }).collect()
-    }
-
-    /// All ours, each single swap, each single one of ours, all upstream; or all 32.
-    fn chosen(every: bool) -> Vec<Cell> {
-        if every {
-            return (0..=Cell::ALL_OURS).rev().map(Cell).collect();
-        }
-        let singles = (0..AXES.len()).map(|at| 1_u8 << at);
-        let mut cells = vec![Cell(Cell::ALL_OURS)];
-        cells.extend(singles.clone().map(|bit| Cell(Cell::ALL_OURS & !bit)));
-        cells.extend(singles.map(Cell));
-        cells.push(Cell(0));
-        cells
-    }
-}
-
-/// Runs the cells and prints the table; fails if a cell failed. `only` names cells (`ooouo`).
+/// Runs the cells and prints the table; fails if a cell failed. `only` names cells (`ooouoooo`).
 pub fn run(root: &Path, every: bool, only: &[&str]) -> Result<()> {
-    let cells = Cell::chosen(every || !only.is_empty());
-    let named: Vec<Cell> = cells
-        .iter()
-        .copied()
-        .filter(|cell| only.is_empty() || only.contains(&cell.name().as_str()))
-        .collect();
-    if named.is_empty() || (!only.is_empty() && named.len() != only.len()) {
-        bail!("cells are named by five letters, o ours, u upstream, for {}: ooouo", AXES.join(", "));
-    }
+    let named: Option<Vec<Cell>> = only.iter().map(|name| Cell::named(name)).collect();
+    let Some(named) = named else {
+        bail!(
+            "cells are named by {} letters, o ours, u upstream, for {}: ooouoooo",
+            AXES.len(),
+            AXES.join(", ")
+        );
+    };
     let mut rows = Vec::new();
-    for cell in named {
+    for cell in if named.is_empty() { Cell::chosen(every) } else { named } {
         let name = cell.name();
         // A thread of its own, so that each cell has its own network namespace.
         let outcome = std::thread::Builder::new().name(name.clone()).spawn(move || scenario(cell))?.join();
@@ -95,21 +70,29 @@ fn reason(error: &anyhow::Error) -> String {
 
 const HEAD: &str = "# The swap matrix
 
-One scenario (two pods, a talk between them, exec, logs, delete, nothing left) with each participant ours or upstream's
-(Kubernetes 1.36.4, etcd 3.6.13, containerd 2.4.2, runc 1.3.6, CNI plugins 1.9.1), each as a process of its own.
-Written by `make matrix` (12 cells) and `make matrix ALL=1` (all 32); a run replaces the rows of the cells it ran.
-The last column is the time from `kubectl apply` until `kubectl wait` says that both pods are Ready, or why it failed.
+One scenario with each participant ours or upstream's (Kubernetes 1.36.4, etcd 3.6.13, containerd 2.4.2, runc 1.3.6, CNI
+plugins 1.9.1, DRANET 1.4.0), each as a process of its own: two pods, one of them with a claim from a template that gives it
+a network interface under a name of the claim's choice; a talk between them, exec, logs, what the claim tells, delete, the
+interface home under its own name, no claim and nothing else left. Our store is the embedded one of our API server, and
+`podwire etcd` under kube-apiserver; upstream's is etcd under either.
+
+`make matrix` runs all ours, each single swap, each single one of ours and all upstream; `make matrix ALL=1` also every
+combination of the first five and cells that have every pair of values of every two axes; `cargo xtask matrix ooouoooo` one. A
+run replaces the rows of the cells it ran. The last column is the time from `kubectl apply` until `kubectl wait` says that
+both pods are Ready, or why it failed.
 
 ";
 
 /// The table with the rows of this run, and those of earlier runs that this one did not repeat.
 fn table(before: &str, rows: &[(Cell, String, bool)]) -> String {
-    let mut text =
-        format!("{HEAD}| {} | both pods Ready |\n|{}---|\n", AXES.join(" | "), "---|".repeat(AXES.len()));
-    for cell in Cell::chosen(true) {
-        let parts: Vec<&str> =
-            AXES.iter().map(|axis| if cell.ours(axis) { "ours" } else { "upstream" }).collect();
-        let start = format!("| {} | ", parts.join(" | "));
+    let mut text = format!(
+        "{HEAD}| cell | {} | both pods Ready |\n|---|{}---|\n",
+        AXES.join(" | "),
+        "---|".repeat(AXES.len())
+    );
+    for cell in Cell::all() {
+        let parts: Vec<&str> = cell.values().map(|ours| if ours { "ours" } else { "upstream" }).collect();
+        let start = format!("| {} | {} | ", cell.name(), parts.join(" | "));
         if let Some((_, said, _)) = rows.iter().find(|row| row.0 == cell) {
             text.push_str(&format!("{start}{said} |\n"));
         } else if let Some(line) = before.lines().find(|line| line.starts_with(&start)) {
@@ -122,14 +105,8 @@ fn table(before: &str, rows: &[(Cell, String, bool)]) -> String {
 /// One cell from nothing to nothing; the time until both pods were Ready.
 fn scenario(cell: Cell) -> Result<Duration> {
     isolate()?;
-    let ours = Ours {
-        api: cell.ours("API"),
-        scheduler: cell.ours("scheduler"),
-        kubelet: cell.ours("kubelet"),
-        runtime: cell.ours("runtime"),
-        cni: cell.ours("CNI"),
-    };
-    let stack = Stack::start(ours)?;
+    claims::make_cable()?;
+    let stack = Stack::start_with(cell.ours(), &Settings { network_driver: true, ..Settings::default() })?;
     let walked = walk(&stack).and_then(|took| stack.assert_no_pod_residue().map(|()| took));
     walked.map_err(|error| error.context(stack.log_tails()))
 }
@@ -146,12 +123,19 @@ kind: Pod
 metadata: {name: client}
 spec:
   terminationGracePeriodSeconds: 2
-  containers: [{name: main, image: "localhost/pod-app:latest", imagePullPolicy: Never, command: [/pod-app], args: [sleep, "3600"]}]
+  resourceClaims: [{name: nic, resourceClaimTemplateName: t}]
+  containers:
+  - name: main
+    image: localhost/pod-app:latest
+    imagePullPolicy: Never
+    command: [/pod-app]
+    args: [sleep, "3600"]
+    resources: {claims: [{name: nic}]}
 "#;
 
 fn walk(stack: &Stack) -> Result<Duration> {
-    let begun = stack.apply_admitted(PODS)?;
-    stack.kubectl(&["wait", "--for=condition=Ready", "pod/web", "pod/client", "--timeout=60s"]).map_err(
+    let begun = stack.apply_admitted(&format!("{}---\n{PODS}", claims::of_device()))?;
+    stack.kubectl(&["wait", "--for=condition=Ready", "pod/web", "pod/client", "--timeout=90s"]).map_err(
         |error| {
             let events = stack.kubectl(&["get", "events"]).unwrap_or_default();
             error.context(events)
@@ -164,10 +148,42 @@ fn walk(stack: &Stack) -> Result<Duration> {
     if !answer.contains("hello from web") {
         bail!("pod to pod answered {answer:?}");
     }
-    eventually("the request is in the log", Duration::from_secs(10), || {
+    eventually("the request is in the log", PATIENCE, || {
         let log = stack.kubectl(&["logs", "web"]).map_err(|error| format!("{error:#}"))?;
         if log.contains("GET /") { Ok(()) } else { Err(log) }
     })?;
-    stack.kubectl(&["delete", "pod", "web", "client", "--timeout=60s"])?;
+    has_device(stack)?;
+    stack.kubectl(&["delete", "pod", "web", "client", "--timeout=90s"])?;
+    is_given_back(stack)?;
     Ok(took)
+}
+
+/// The interface is in the pod under the name that the claim says, and not on the node; the claim tells of it.
+fn has_device(stack: &Stack) -> Result<()> {
+    let inside = stack.kubectl(&["exec", "client", "--", "/pod-app", "ls", "/sys/class/net"])?;
+    ensure!(inside.split_whitespace().any(|name| name == INSIDE), "in the pod there are {inside:?}");
+    ensure!(!is_on_node(), "{DEVICE} is still on the node");
+    eventually("the claim tells of the interface", PATIENCE, || {
+        let said =
+            stack.kubectl(&["get", "resourceclaims", "-o", "json"]).map_err(|error| format!("{error:#}"))?;
+        let claims: Value = serde_json::from_str(&said).map_err(|error| error.to_string())?;
+        let told = &claims["items"][0]["status"]["devices"][0]["networkData"]["interfaceName"];
+        if told == INSIDE { Ok(()) } else { Err(said) }
+    })
+}
+
+/// The interface is home under its own name, and the claim went with the pod.
+fn is_given_back(stack: &Stack) -> Result<()> {
+    eventually("the interface is home", PATIENCE, || {
+        if is_on_node() { Ok(()) } else { Err(ip("-brief link").unwrap_or_default()) }
+    })?;
+    eventually("no claim is left", PATIENCE, || {
+        let left =
+            stack.kubectl(&["get", "resourceclaims", "-o", "yaml"]).map_err(|error| format!("{error:#}"))?;
+        if left.contains("kind: ResourceClaim\n") { Err(left) } else { Ok(()) }
+    })
+}
+
+fn is_on_node() -> bool {
+    ip(&format!("link show {DEVICE}")).is_ok()
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, clippy::print_stderr)]
 
 pub mod cgroup_root;
+pub mod claims;
 pub mod critest;
 pub mod eventually;
 pub mod images;

@@ -10,8 +10,9 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use crate::{
+    claims::Beside,
     node::bin_dir,
-    upstream::{NODE_ADDRESS, Peer, Serving},
+    upstream::{self, NODE_ADDRESS, Peer, Serving},
 };
 
 fn podwire() -> Command {
@@ -35,11 +36,17 @@ pub struct Api {
 impl Api {
     /// Starts it below `folder` with credentials for `node1`.
     pub fn start(folder: &Path) -> Result<Api> {
+        Api::start_with(folder, &[])
+    }
+
+    /// Starts it with more flags.
+    pub fn start_with(folder: &Path, flags: &[&str]) -> Result<Api> {
         let mut command = participant(folder);
         command
             .args(["apiserver", "--secure-port", "6443", "--data-dir"])
             .arg(folder)
-            .arg(format!("--issue-node=node1={NODE_ADDRESS}"));
+            .arg(format!("--issue-node=node1={NODE_ADDRESS}"))
+            .args(flags);
         let kubeconfig = folder.join("node1.key");
         let peer =
             Peer::start("podwire-apiserver", folder, &mut command)?.until("wrote its credentials", || {
@@ -63,6 +70,13 @@ impl Api {
     }
 }
 
+/// Starts our store as an etcd at [`upstream::ETCD`].
+pub fn etcd(folder: &Path) -> Result<Peer> {
+    let mut program = podwire();
+    program.arg("etcd");
+    upstream::etcd_from("podwire-etcd", program, folder)
+}
+
 /// Starts our scheduler.
 pub fn scheduler(folder: &Path, kubeconfig: &Path) -> Result<Peer> {
     Peer::start(
@@ -72,17 +86,8 @@ pub fn scheduler(folder: &Path, kubeconfig: &Path) -> Result<Peer> {
     )
 }
 
-/// Starts our controllers.
-pub fn controllers(folder: &Path, kubeconfig: &Path) -> Result<Peer> {
-    Peer::start(
-        "podwire-controllers",
-        folder,
-        podwire().arg("controllers").arg("--kubeconfig").arg(kubeconfig),
-    )
-}
-
-/// Starts our controllers with credentials that name no authority, of which they publish this one.
-pub fn controllers_publishing(folder: &Path, kubeconfig: &Path, authority: &Path) -> Result<Peer> {
+/// Starts our controllers, which publish this authority: credentials need not name it.
+pub fn controllers(folder: &Path, kubeconfig: &Path, authority: &Path) -> Result<Peer> {
     let mut command = podwire();
     command.arg("controllers").arg("--kubeconfig").arg(kubeconfig).arg("--root-ca-file").arg(authority);
     Peer::start("podwire-controllers", folder, &mut command)
@@ -124,6 +129,22 @@ pub fn kubelet(
         .arg("--client-ca-file")
         .arg(&serving.client_ca);
     Peer::start("podwire-kubelet", folder, &mut command)
+}
+
+/// Starts our network driver, which offers everything that can go but `keep`, the bridge of pods.
+pub fn netdriver(folder: &Path, beside: &Beside, keep: &str) -> Result<Peer> {
+    let mut command = participant(folder);
+    command
+        .args(["netdriver", "--hostname-override", "node1", "--filter=", "--keep", keep])
+        .args(["--bind-address", "127.0.0.1:0", "--kubeconfig"])
+        .arg(&beside.kubeconfig)
+        .arg("--kubelet-root-dir")
+        .arg(&beside.kubelet)
+        .arg("--nri-socket")
+        .arg(&beside.nri)
+        .arg("--state-dir")
+        .arg(folder.join("state"));
+    Peer::start("podwire-netdriver", folder, &mut command)
 }
 
 /// Our runtime, and where it serves CRI.

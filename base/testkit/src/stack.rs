@@ -1,5 +1,7 @@
 //! A cluster of one node from any mix of our participants with upstream's, each as a process of its own.
 
+mod api;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -10,12 +12,15 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
+use self::api::Api;
 use crate::{
     cgroup_root::CgroupRoot,
+    claims,
     eventually::eventually,
+    isolate::OwnFolder,
     node::{bin_dir, peer},
     parts, residue,
-    upstream::{self, Containerd, ContainerdOptions, ControlPlane, NODE_ADDRESS, Peer, Serving},
+    upstream::{self, Containerd, ContainerdOptions, Peer},
 };
 
 /// How long the stack may take on a busy machine for what takes a second.
@@ -24,8 +29,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Which participants are ours; the others are upstream's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ours {
-    /// API server, store and controllers.
+    /// API server.
     pub api: bool,
+    /// What it stores in: embedded in ours, `podwire etcd` under upstream's; the real etcd under either.
+    pub store: bool,
+    /// Controllers.
+    pub controllers: bool,
     /// Scheduler.
     pub scheduler: bool,
     /// Kubelet.
@@ -34,11 +43,34 @@ pub struct Ours {
     pub runtime: bool,
     /// CNI plugins.
     pub cni: bool,
+    /// Driver of network devices, if [`Settings`] asks for one: upstream's is DRANET.
+    pub driver: bool,
 }
 
 impl Ours {
     /// Every participant ours.
-    pub const ALL: Ours = Ours { api: true, scheduler: true, kubelet: true, runtime: true, cni: true };
+    pub const ALL: Ours = Ours {
+        api: true,
+        store: true,
+        controllers: true,
+        scheduler: true,
+        kubelet: true,
+        runtime: true,
+        cni: true,
+        driver: true,
+    };
+
+    /// Every participant upstream's.
+    pub const NONE: Ours = Ours {
+        api: false,
+        store: false,
+        controllers: false,
+        scheduler: false,
+        kubelet: false,
+        runtime: false,
+        cni: false,
+        driver: false,
+    };
 }
 
 /// What a stack may be told besides whose participants it has.
@@ -48,56 +80,25 @@ pub struct Settings {
     pub subnets: Vec<String>,
     /// NRI plugins may register at [`Stack::nri_socket`].
     pub nri: bool,
+    /// A driver offers [`claims::DEVICE`], which must be there. NRI is on then, and upstream's driver takes the calling
+    /// thread into a mount namespace of its own.
+    pub network_driver: bool,
 }
 
 /// The running cluster; everything ends when it is dropped, in this order.
 pub struct Stack {
     kubelet: Peer,
+    driver: Option<Peer>,
     scheduler: Peer,
+    controllers: Peer,
     api: Api,
     runtime: Runtime,
+    _nri: Option<OwnFolder>,
     _cgroup: CgroupRoot,
     /// What was there before any pod.
     before: Vec<String>,
     names: residue::Names,
     folder: upstream::Scratch,
-}
-
-enum Api {
-    Ours(parts::Api, #[allow(dead_code)] Peer),
-    Upstream(ControlPlane),
-}
-
-impl Api {
-    fn start(ours: bool, folder: &Path) -> Result<Api> {
-        if !ours {
-            return Ok(Api::Upstream(upstream::control_plane(folder)?));
-        }
-        let api = parts::Api::start(folder)?;
-        let controllers = parts::controllers(folder, &api.kubeconfig("controllers"))?;
-        Ok(Api::Ours(api, controllers))
-    }
-
-    fn kubeconfig(&self, who: &str) -> PathBuf {
-        match self {
-            Api::Ours(api, _) => api.kubeconfig(who),
-            Api::Upstream(control) => control.kubeconfig.clone(),
-        }
-    }
-
-    fn serving(&self) -> Result<Serving> {
-        match self {
-            Api::Ours(api, _) => Ok(api.serving()),
-            Api::Upstream(control) => {
-                let (cert, key) = control.authority.issue(
-                    "node1",
-                    "/O=system:nodes/CN=system:node:node1",
-                    &format!("DNS:node1,IP:{NODE_ADDRESS}"),
-                )?;
-                Ok(Serving { cert, key, client_ca: control.authority.certificate() })
-            }
-        }
-    }
 }
 
 enum Runtime {
@@ -193,7 +194,10 @@ impl Stack {
         let conf_dir = at("net.d");
         fs::create_dir_all(&conf_dir)?;
         fs::write(conf_dir.join("10-matrix.conflist"), settings.conflist(&at("ipam")))?;
-        let nri_socket = settings.nri.then(|| at("nri.sock"));
+        // What is mounted from here on must be seen by all of them.
+        let own = settings.network_driver && !ours.driver;
+        let nri = own.then(|| OwnFolder::at(Path::new(claims::NRI))).transpose()?;
+        let nri_socket = (settings.nri || settings.network_driver).then(|| at("nri.sock"));
         let plugins = if ours.cni {
             parts::plugins(&at("bin"))?
         } else {
@@ -202,7 +206,8 @@ impl Stack {
         let cgroup = CgroupRoot::create()?;
         let runtime =
             Runtime::start(ours.runtime, &at("runtime"), &conf_dir, &plugins, nri_socket.as_deref())?;
-        let api = Api::start(ours.api, &at("api"))?;
+        let api = Api::start(ours, &at("api"))?;
+        let controllers = api.controllers(ours.controllers, &at("controllers"))?;
         let scheduler = if ours.scheduler { parts::scheduler } else { upstream::scheduler };
         let scheduler = scheduler(&at("scheduler"), &api.kubeconfig("scheduler"))?;
         let (kubeconfig, serving) = (api.kubeconfig("node1"), api.serving()?);
@@ -218,9 +223,24 @@ impl Stack {
             cgroup_root: cgroup.path().to_owned(),
             bridge: BRIDGE.to_owned(),
         };
-        let mut stack =
-            Stack { kubelet, scheduler, api, runtime, _cgroup: cgroup, before: Vec::new(), names, folder };
+        let mut stack = Stack {
+            kubelet,
+            driver: None,
+            scheduler,
+            controllers,
+            api,
+            runtime,
+            _nri: nri,
+            _cgroup: cgroup,
+            before: Vec::new(),
+            names,
+            folder,
+        };
         stack.until_ready().map_err(|error| error.context(stack.log_tails()))?;
+        if settings.network_driver {
+            stack.driver = Some(stack.start_driver(ours.driver)?);
+            stack.until_offered().map_err(|error| error.context(stack.log_tails()))?;
+        }
         // The node's own, like the folder that kubelet mounts onto itself.
         stack.before = residue::of_pods(&stack.names);
         Ok(stack)
@@ -233,6 +253,32 @@ impl Stack {
             let why = || self.kubectl(&["get", "node", "node1", "-o", says]);
             ready.map(drop).map_err(|_| why().unwrap_or_else(|error| error.to_string()))
         })
+    }
+
+    fn start_driver(&self, ours: bool) -> Result<Peer> {
+        let folder = self.path().join("driver");
+        let beside = claims::Beside {
+            kubeconfig: self.kubeconfig(),
+            kubelet: self.kubelet_root(),
+            nri: self.nri_socket(),
+        };
+        if ours { parts::netdriver(&folder, &beside, BRIDGE) } else { claims::dranet(&folder, &beside) }
+    }
+
+    fn until_offered(&self) -> Result<()> {
+        eventually("the driver offers the device", PATIENCE, || {
+            let names = "jsonpath={.items[*].spec.devices[*].name}";
+            match self.kubectl(&["get", "resourceslices", "-o", names]) {
+                Ok(said) if said.split_whitespace().any(|name| name == claims::DEVICE) => Ok(()),
+                Ok(said) => Err(said),
+                Err(error) => Err(format!("{error:#}")),
+            }
+        })
+    }
+
+    /// The kubelet's folder.
+    pub fn kubelet_root(&self) -> PathBuf {
+        self.folder.path().join("kubelet/root")
     }
 
     /// The administrator's credentials.
@@ -278,13 +324,15 @@ impl Stack {
 
     /// The ends of the participants' logs, for failure messages.
     pub fn log_tails(&self) -> String {
-        [&self.kubelet, &self.scheduler, self.runtime.peer()].map(Peer::log_tail).join("\n")
+        let own = [&self.kubelet, &self.scheduler, &self.controllers, self.runtime.peer()];
+        let tails: Vec<String> = own.into_iter().chain(&self.driver).map(Peer::log_tail).collect();
+        format!("{}\n{}", tails.join("\n"), self.api.log_tails())
     }
 
     /// Fails unless the pods' links, mounts, cgroups, addresses and folders go soon (upstream's kubelet takes a minute).
     pub fn assert_no_pod_residue(&self) -> Result<()> {
         let at = |name: &str| self.folder.path().join(name);
-        let places = [at("ipam/matrix"), at("kubelet/root/pods")];
+        let places = [at("ipam/matrix"), self.kubelet_root().join("pods")];
         eventually("nothing is left of the pods", Duration::from_secs(90), || {
             let mut found = residue::of_pods(&self.names);
             found.retain(|one| !self.before.contains(one));

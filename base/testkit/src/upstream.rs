@@ -29,6 +29,9 @@ pub const NODE_ADDRESS: &str = "10.76.0.1";
 /// Where kube-apiserver listens.
 pub const API_PORT: u16 = 7443;
 
+/// Where the store of an API server listens, if it is a process of its own.
+pub const ETCD: &str = "http://127.0.0.1:2379";
+
 /// The bearer token of the administrator.
 pub const TOKEN: &str = "podwire-test-admin";
 
@@ -135,7 +138,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
         let below = mounts.lines().filter_map(|line| line.split(' ').nth(4));
         // Innermost first; ignored: what stays mounted shows in the next residue scan.
         let mut targets: Vec<&str> =
@@ -155,6 +158,8 @@ pub struct ControlPlane {
     pub peers: Vec<Peer>,
     /// Signs what kubelets and the API server show each other.
     pub authority: Authority,
+    /// The certificate that the API server shows, which it signed itself.
+    pub serving: PathBuf,
 }
 
 /// A certificate authority made with openssl, for peers that do not bring one.
@@ -220,22 +225,32 @@ impl Authority {
     }
 }
 
+/// Starts etcd at [`ETCD`] below `folder`.
+pub fn etcd(folder: &Path) -> Result<Peer> {
+    etcd_from("etcd", Command::new(peer("etcd")?), folder)
+}
+
+/// Starts a program that takes etcd's flags.
+pub(crate) fn etcd_from(name: &'static str, mut program: Command, folder: &Path) -> Result<Peer> {
+    program.arg("--data-dir").arg(folder.join("etcd")).args([
+        &format!("--listen-client-urls={ETCD}"),
+        &format!("--advertise-client-urls={ETCD}"),
+        "--listen-peer-urls=http://127.0.0.1:2380",
+        "--initial-advertise-peer-urls=http://127.0.0.1:2380",
+        "--initial-cluster=default=http://127.0.0.1:2380",
+        "--log-level=warn",
+    ]);
+    Peer::start(name, folder, &mut program)?.until("answers", || connects(2379))
+}
+
 /// Starts etcd and kube-apiserver below `folder`.
 pub fn control_plane(folder: &Path) -> Result<ControlPlane> {
+    control_plane_on(folder, Some(etcd(folder)?))
+}
+
+/// Starts kube-apiserver below `folder` on what serves at [`ETCD`], which ends with it if it is handed over.
+pub fn control_plane_on(folder: &Path, store: Option<Peer>) -> Result<ControlPlane> {
     fs::create_dir_all(folder)?;
-    let etcd = Peer::start(
-        "etcd",
-        folder,
-        Command::new(peer("etcd")?).arg("--data-dir").arg(folder.join("etcd")).args([
-            "--listen-client-urls=http://127.0.0.1:2379",
-            "--advertise-client-urls=http://127.0.0.1:2379",
-            "--listen-peer-urls=http://127.0.0.1:2380",
-            "--initial-advertise-peer-urls=http://127.0.0.1:2380",
-            "--initial-cluster=default=http://127.0.0.1:2380",
-            "--log-level=warn",
-        ]),
-    )?
-    .until("answers", || connects(2379))?;
     let key = folder.join("sa.key");
     run(Command::new("openssl").args(["genrsa", "-out"]).arg(&key).arg("2048"))?;
     let tokens = folder.join("tokens.csv");
@@ -249,7 +264,7 @@ pub fn control_plane(folder: &Path) -> Result<ControlPlane> {
         folder,
         Command::new(peer("kube-apiserver")?)
             .args([
-                "--etcd-servers=http://127.0.0.1:2379",
+                &format!("--etcd-servers={ETCD}"),
                 "--bind-address=127.0.0.1",
                 "--advertise-address=10.76.0.1",
                 "--authorization-mode=AlwaysAllow",
@@ -282,21 +297,22 @@ pub fn control_plane(folder: &Path) -> Result<ControlPlane> {
             .map_err(|error| error.to_string())?;
         if done.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&done.stderr).into_owned()) }
     })?;
-    Ok(ControlPlane { kubeconfig, peers: vec![api, etcd], authority })
+    let serving = folder.join("pki/apiserver.crt");
+    Ok(ControlPlane { kubeconfig, peers: std::iter::once(api).chain(store).collect(), authority, serving })
 }
 
-/// Starts kube-controller-manager with the controllers of claims for the API server that `kubeconfig` names.
-pub fn claim_controllers(folder: &Path, kubeconfig: &Path) -> Result<Peer> {
+/// Starts kube-controller-manager with all that it runs of itself, for the API server that `kubeconfig` names and that
+/// `authority` vouches for.
+pub fn controllers(folder: &Path, kubeconfig: &Path, authority: &Path) -> Result<Peer> {
     Peer::start(
         "kube-controller-manager",
         folder,
         Command::new(peer("kube-controller-manager")?)
             .arg(format!("--kubeconfig={}", kubeconfig.display()))
-            .args([
-                "--controllers=resourceclaim-controller,device-taint-eviction-controller",
-                "--leader-elect=false",
-                "--secure-port=0",
-            ]),
+            .arg(format!("--root-ca-file={}", authority.display()))
+            // It would make its usual one.
+            .arg(format!("--flex-volume-plugin-dir={}", folder.join("flex-volume").display()))
+            .args(["--leader-elect=false", "--secure-port=0"]),
     )
 }
 

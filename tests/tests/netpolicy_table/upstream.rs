@@ -26,12 +26,13 @@ pub(crate) struct Upstream {
     namespaces: Vec<String>,
 }
 
-const UPSTREAM: Ours = Ours { api: false, scheduler: false, kubelet: false, runtime: false, cni: false };
-
 impl Upstream {
     /// Starts them, the plugin last and before any pod.
     pub(crate) fn start(world: &World) -> Result<Upstream> {
-        let stack = Stack::start_with(UPSTREAM, &Settings { subnets: world.subnets.clone(), nri: true })?;
+        let stack = Stack::start_with(
+            Ours::NONE,
+            &Settings { subnets: world.subnets.clone(), nri: true, ..Settings::default() },
+        )?;
         let mut command = Command::new(bin_dir().join("podwire"));
         command.args(["netplugin", "--node-name", "node1", "--table", "beside_upstream"]);
         command.args(["--pod-link", BRIDGE]);
