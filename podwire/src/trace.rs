@@ -127,6 +127,7 @@ pub fn twin<'a>(arrows: &'a [Arrow], name: &str) -> Option<&'a str> {
 /// The arrows of one pod in the order they began; a call that both ends reported is shown once, as its server saw it.
 pub fn of_pod(arrows: &[Arrow], uid: &str) -> Vec<Arrow> {
     let mut own: Vec<Arrow> = arrows.iter().filter(|arrow| arrow.uid == uid).cloned().collect();
+    name_drivers(&mut own);
     own.sort_by_key(|arrow| (arrow.began(), arrow.ended));
     let mut served: Vec<Arrow> = own.iter().filter(|arrow| arrow.side == "server").cloned().collect();
     own.retain(|arrow| {
@@ -138,6 +139,23 @@ pub fn of_pod(arrows: &[Arrow], uid: &str) -> Vec<Arrow> {
         same.map(|at| served.remove(at)).is_none()
     });
     own
+}
+
+/// A driver that the kubelet calls by its name and the runtime by that and its place in the order (`00-dra.net`) is one
+/// participant.
+fn name_drivers(arrows: &mut [Arrow]) {
+    let is_driver =
+        |arrow: &&Arrow| arrow.from == "Kubelet" && arrow.what.starts_with("NodePrepareResources ");
+    let drivers: Vec<String> = arrows.iter().filter(is_driver).map(|arrow| arrow.to.clone()).collect();
+    for arrow in arrows {
+        for name in [&mut arrow.from, &mut arrow.to] {
+            let digits = |index: &str| index.len() == 2 && index.bytes().all(|byte| byte.is_ascii_digit());
+            let plain = name.split_once('-').filter(|(index, _)| digits(index));
+            if let Some(driver) = plain.and_then(|(_, plain)| drivers.iter().find(|known| *known == plain)) {
+                name.clone_from(driver);
+            }
+        }
+    }
 }
 
 /// Whether a caller's report and a server's are about one call: by what both know of it, never by the clock, which a busy
@@ -177,6 +195,22 @@ mod tests {
         let shown = of_pod(&all, "u");
         assert_eq!(shown.len(), 1);
         assert_eq!(shown[0].side, "server");
+    }
+
+    #[test]
+    fn a_driver_is_one_participant_whoever_calls_it() {
+        let to = |mut arrow: Arrow, name: &str| {
+            arrow.to = name.to_owned();
+            arrow
+        };
+        let hook = to(arrow("RunPodSandbox", "", 20_000, 100), "00-dra.net");
+        let other = to(arrow("RunPodSandbox", "", 30_000, 100), "10-other");
+        let prepare = to(arrow("NodePrepareResources net", "", 10_000, 100), "dra.net");
+        let names = |all: &[Arrow]| -> Vec<String> {
+            of_pod(all, "u").iter().map(|arrow| arrow.to.clone()).collect()
+        };
+        assert_eq!(names(&[hook.clone(), prepare, other]), ["dra.net", "dra.net", "10-other"]);
+        assert_eq!(names(&[hook]), ["00-dra.net"], "nobody says that it is a driver");
     }
 
     #[test]

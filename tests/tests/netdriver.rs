@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use podwire_client::{Client, Config};
 use podwire_linux::rtnl::{Batch, LinkChange, LinkRef, NewAddress, Peer, Route, Socket, Veth};
-use podwire_testkit::{Node, eventually, isolate, node::bin_dir};
+use podwire_testkit::{Node, eventually, isolate, mermaid, node::bin_dir};
 use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -151,16 +151,6 @@ fn a_pod_with_a_claim_has_a_second_interface_and_gives_it_back() -> Result<()> {
         data == json!({"interfaceName": "net1", "hardwareAddress": "02:00:00:00:00:42", "ips": ["10.1.0.7/24"]}),
         "{data}"
     );
-    // The arrows of the mission's diagram.
-    let trace = node.podwire(["trace", "pod/one", "-o", "mermaid"])?;
-    for arrow in [
-        "NodePrepareResources",
-        "GET /apis/resource.k8s.io/v1/namespaces/default/resourceclaims/one",
-        "RunPodSandbox",
-        "1 network device in the pod",
-    ] {
-        ensure!(trace.contains(arrow), "{arrow} is not in\n{trace}");
-    }
     // Nobody loses anything when all of the node ends at once and comes back.
     node.kill9()?;
     node.start()?;
@@ -345,6 +335,101 @@ fn the_whole_way_of_a_claim_ends_in_an_interface_and_the_next_pod_waits_for_it()
         Ok(left) if left.is_empty() => Ok(()),
         left => Err(format!("{left:?}")),
     })?;
+    node.assert_no_pod_residue()?;
+    node.down()
+}
+
+/// The arrows of a pod's path.
+struct Drawn(Vec<Value>);
+
+impl Drawn {
+    fn find(&self, from: &str, to: &str, what: &str) -> Result<Value> {
+        let is = |arrow: &&Value| {
+            let begins = arrow["what"].as_str().is_some_and(|told| told.starts_with(what));
+            arrow["from"] == from && arrow["to"] == to && begins
+        };
+        let found = self.0.iter().find(is).cloned();
+        found.with_context(|| format!("no {what} from {from} to {to} in {:#?}", self.0))
+    }
+}
+
+/// When an arrow began and when it ended.
+fn times(arrow: &Value) -> (u64, u64) {
+    let ended = arrow["ended"].as_u64().unwrap_or_default();
+    (ended - arrow["micros"].as_u64().unwrap_or_default(), ended)
+}
+
+/// What a call caused ends before it does; when it began is told too late by whoever draws late.
+fn ensure_caused(inner: &Value, outer: &Value) -> Result<()> {
+    ensure!(times(inner).1 <= times(outer).1, "{outer} ended before {inner}");
+    Ok(())
+}
+
+#[test]
+fn the_path_of_a_pod_with_a_network_device_is_the_missions_diagram() -> Result<()> {
+    const TUN: &str = "podwire.dev/tun";
+    isolate()?;
+    make_device()?;
+    let folder = tempfile::tempdir()?;
+    let pools = folder.path().join("devices.yaml");
+    std::fs::write(&pools, format!("pools: [{{resource: {TUN}, select: [{{kind: tun}}]}}]\n"))?;
+    let pools = pools.display().to_string();
+    let flags = ["--network-driver", "--network-driver-filter", "", "--device-plugin-config", &pools];
+    let node = Node::up(&flags)?;
+    published(&node, "eth1")?;
+    node.apply(BY_TEMPLATE)?;
+    // Two containers, of which one is given a device file as well.
+    let side = format!(
+        "  - {{name: side, image: \"localhost/pod-app:latest\", imagePullPolicy: Never, args: {SLEEP}}}\n"
+    );
+    let main = format!("resources: {{claims: [{{name: net}}], limits: {{{TUN}: 1}}}}\n");
+    node.apply(&(by_template("one").replace("resources: {claims: [{name: net}]}\n", &main) + &side))?;
+    node.pod_in_phase("one", "Running")?;
+    let claim_status = "PATCH /apis/resource.k8s.io/v1/namespaces/default/resourceclaims/one-net-";
+    let drawn = eventually("the driver has told of the claim", SOON, || {
+        let text = node.podwire(["trace", "pod/one", "-o", "json"]).map_err(|error| format!("{error:#}"))?;
+        let drawn = Drawn(serde_json::from_str(&text).map_err(|error| error.to_string())?);
+        drawn.find("dra.net", "APIServer", claim_status).map_err(|error| format!("{error:#}"))?;
+        Ok(drawn)
+    })?;
+    let published = drawn.find("dra.net", "APIServer", "PATCH /apis/resource.k8s.io/v1/resourceslices/")?;
+    ensure!(published["side"] == "earlier" && published["error"].is_null(), "{published}");
+    let prepare = drawn.find("Kubelet", "dra.net", "NodePrepareResources one-net-")?;
+    let sandbox = drawn.find("Kubelet", "ContainerRuntime", "RunPodSandbox")?;
+    let hook = drawn.find("ContainerRuntime", "dra.net", "RunPodSandbox")?;
+    let attached = drawn.find("dra.net", "dra.net", "eth1 is in the pod as net1: 203.0.113.7/24")?;
+    let read = drawn.find(
+        "dra.net",
+        "APIServer",
+        "GET /apis/resource.k8s.io/v1/namespaces/default/resourceclaims/one-net-",
+    )?;
+    ensure_caused(&read, &prepare)?;
+    ensure_caused(&hook, &sandbox)?;
+    ensure_caused(&attached, &hook)?;
+    let path = [
+        published,
+        drawn.find("APIServer", "Kubelet", "watch: ADDED")?,
+        drawn.find("Kubelet", "Kubelet", "admitted")?,
+        prepare,
+        drawn.find("ContainerRuntime", "CNIPlugin", "ADD eth0")?,
+        hook,
+        drawn.find("Kubelet", "ContainerRuntime", "PodSandboxStatus")?,
+        drawn.find("Kubelet", TUN, "Allocate main")?,
+        drawn.find("Kubelet", "ContainerRuntime", "CreateContainer main")?,
+        drawn.find("Kubelet", "ContainerRuntime", "CreateContainer side")?,
+    ];
+    for pair in path.windows(2) {
+        ensure!(times(&pair[0]).1 <= times(&pair[1]).0, "{} is not before {}", pair[0], pair[1]);
+    }
+    ensure!(drawn.find("Kubelet", TUN, "Allocate side").is_err(), "nobody allocates for a container without");
+    let told = drawn.find("dra.net", "APIServer", claim_status)?;
+    // It is told while the hook is still being answered.
+    ensure!(times(&path[3]).1 <= times(&told).0 && told["reply"] == "200", "{told}");
+    drawn.find("Kubelet", "APIServer", "PATCH /api/v1/namespaces/default/pods/one/status")?;
+    let picture = node.podwire(["trace", "pod/one", "-o", "mermaid"])?;
+    let diagram = mermaid::parse(&picture).with_context(|| picture.clone())?;
+    ensure!(diagram.alias("dra_net") == Some("dra.net") && !picture.contains("00-dra.net"), "{picture}");
+    node.podwire(["delete", "pod", "one"])?;
     node.assert_no_pod_residue()?;
     node.down()
 }

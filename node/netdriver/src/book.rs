@@ -19,6 +19,13 @@ pub(crate) struct Pod {
     pub(crate) name: String,
 }
 
+impl Pod {
+    /// Whose path an arrow is on.
+    pub(crate) fn traced(&self) -> podwire_trace::Pod<'_> {
+        podwire_trace::Pod { uid: &self.uid, namespace: &self.namespace, name: &self.name }
+    }
+}
+
 /// A device that is given to a claim.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Given {

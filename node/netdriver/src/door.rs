@@ -45,6 +45,7 @@ use crate::{
     figures::{Came, Door as At, Figures},
     keeper::{self, Answer, Word},
     plan::{self, claim, status::unplanned},
+    publications::Publications,
     publisher::Offered,
     teller::Teller,
 };
@@ -73,6 +74,7 @@ pub(crate) struct Service {
     pub(crate) offered: watch::Receiver<Arc<Offered>>,
     pub(crate) teller: Teller,
     pub(crate) figures: Figures,
+    pub(crate) publications: Publications,
 }
 
 impl Door {
@@ -237,8 +239,10 @@ impl Service {
                 planned => break planned.map_err(|refusal| refusal.to_string())?,
             }
         };
-        let devices = told(&self.driver, &planned);
+        let (devices, pod) = (told(&self.driver, &planned), planned.pod.clone());
         self.tell(|answer| Word::Prepare(Box::new(planned), answer)).await?;
+        let names: Vec<&str> = devices.iter().map(|device| device.device_name.as_str()).collect();
+        self.publications.draw(pod.traced(), &self.driver, &names);
         Ok(devices)
     }
 

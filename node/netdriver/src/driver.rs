@@ -26,6 +26,7 @@ use crate::{
     inventory::{self, Inventory},
     keeper::{Absent, Keeper, Word},
     plan::devices::Offer,
+    publications::Publications,
     publisher::{Looker, Offered, Publisher, readable},
     record::{self, Record},
     teller::Teller,
@@ -116,6 +117,7 @@ impl Config {
         };
         looker.look()?;
         let (teller, figures) = (Teller::new(&self.driver_name), Figures::default());
+        let publications = Publications::default();
         let (words, heard) = mpsc::channel(BACKLOG);
         let service = Service {
             driver: self.driver_name.clone(),
@@ -125,10 +127,11 @@ impl Config {
             offered: seen.clone(),
             teller: teller.clone(),
             figures: figures.clone(),
+            publications: publications.clone(),
         };
         let door = Door::bind(&self.kubelet_dir, service)?;
         let keeper = Parts { book, record, home, absent };
-        Ok(Driver { config: self, looker, seen, teller, words, heard, door, keeper, figures })
+        Ok(Driver { config: self, looker, seen, teller, words, heard, door, keeper, figures, publications })
     }
 }
 
@@ -179,6 +182,7 @@ pub struct Driver {
     door: Door,
     keeper: Parts,
     figures: Figures,
+    publications: Publications,
 }
 
 impl Driver {
@@ -190,7 +194,7 @@ impl Driver {
 
     /// Works until `shutdown`. Devices stay where they are, and whoever comes after knows of them.
     pub async fn run(self, shutdown: CancellationToken) {
-        let Driver { config, looker, seen, teller, words, heard, door, keeper, figures } = self;
+        let Driver { config, looker, seen, teller, words, heard, door, keeper, figures, publications } = self;
         let keeper = Keeper {
             driver: config.driver_name.clone(),
             book: keeper.book,
@@ -216,6 +220,7 @@ impl Driver {
             node: config.node_name.clone(),
             offered: seen,
             figures,
+            publications,
         };
         tokio::join!(
             stub.run(hooks.clone(), shutdown.clone()),

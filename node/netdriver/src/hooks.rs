@@ -47,14 +47,12 @@ impl Hooks {
     async fn run_sandbox(&self, pod: &PodSandbox) -> Result<(), Refusal> {
         let begun = Instant::now();
         let asked = self.ask(|answer| Word::Run(sandbox(pod), answer)).await;
-        let came = if matches!(asked, Ok(0)) { Came::Noop } else { Came::of(&asked) };
+        let is_none = asked.as_ref().is_ok_and(Vec::is_empty);
+        let came = if is_none { Came::Noop } else { Came::of(&asked) };
         self.figures.call(Door::Nri, "RunPodSandbox", came, begun.elapsed());
-        let count = asked?;
-        if count > 0 && podwire_trace::is_heard() {
-            let whose = podwire_trace::Pod { uid: &pod.uid, namespace: &pod.namespace, name: &pod.name };
-            let account = format!("{count} network device{} in the pod", if count == 1 { "" } else { "s" });
-            let label = format!("{INDEX}-{}", self.driver);
-            Arrow::note(whose, Participant::NriPlugin(&label), Note::NetworkMade { account: &account });
+        let whose = podwire_trace::Pod { uid: &pod.uid, namespace: &pod.namespace, name: &pod.name };
+        for account in asked? {
+            Arrow::note(whose, Participant::Driver(&self.driver), Note::NetworkMade { account: &account });
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{
-    book::{Attachment, Book, Claim},
+    book::{Attachment, Book, Claim, Given},
     cdi,
     figures::Figures,
     plan::status::{Became, told},
@@ -64,8 +64,8 @@ pub(crate) enum Word {
     Prepared(String, oneshot::Sender<Option<Claim>>),
     /// The kubelet wants nothing of a claim left.
     Unprepare(String, Answer),
-    /// A sandbox is about to run: answered with the number of its devices.
-    Run(Sandbox, oneshot::Sender<Result<usize, Error>>),
+    /// A sandbox is about to run: answered with what is in it of its devices, each in words.
+    Run(Sandbox, oneshot::Sender<Result<Vec<String>, Error>>),
     /// A sandbox ends, by its id.
     Gone(String, Answer),
     /// These sandboxes run, and no others.
@@ -146,11 +146,10 @@ impl Keeper {
         })
     }
 
-    fn run_sandbox(&mut self, sandbox: &Sandbox) -> Result<usize, Error> {
+    fn run_sandbox(&mut self, sandbox: &Sandbox) -> Result<Vec<String>, Error> {
         let claims = self.book.of_pod(&sandbox.pod_uid);
-        let devices: usize = claims.iter().map(|uid| self.book.claims[uid].devices.len()).sum();
-        if devices == 0 {
-            return Ok(0);
+        if claims.iter().all(|uid| self.book.claims[uid].devices.is_empty()) {
+            return Ok(Vec::new());
         }
         // An earlier sandbox of the pod has nothing any more, and what is half done is done anew.
         self.give_back(|claim, one| {
@@ -170,7 +169,9 @@ impl Keeper {
                 self.teller.event(&claim.pod, "NetworkDeviceAttachFailed", &chain(error));
             }
         }
-        done.map(|()| devices)
+        done.map(|()| {
+            claims.iter().flat_map(|uid| &self.book.claims[uid].devices).filter_map(in_pod).collect()
+        })
     }
 
     /// The runtime's word is the truth: what is in no sandbox that runs comes home, and a sandbox that was run without its
@@ -198,9 +199,9 @@ impl Keeper {
                 continue;
             }
             match self.run_sandbox(sandbox) {
-                Ok(count) => tracing::warn!(
+                Ok(devices) => tracing::warn!(
                     sandbox = sandbox.id,
-                    count,
+                    count = devices.len(),
                     "a pod was started without its devices while the driver was away; it has them now"
                 ),
                 Err(error) => {
@@ -234,4 +235,12 @@ impl Keeper {
         });
         Ok(())
     }
+}
+
+/// What a device is in its pod, in words.
+fn in_pod(device: &Given) -> Option<String> {
+    let inside = &device.attachment.as_ref()?.inside;
+    let addresses: Vec<String> = inside.addresses.iter().map(ToString::to_string).collect();
+    let addresses = if addresses.is_empty() { "no address".to_owned() } else { addresses.join(", ") };
+    Some(format!("{} is in the pod as {}: {addresses}", device.device, inside.name))
 }

@@ -19,6 +19,7 @@ mod hooks;
 mod inventory;
 mod keeper;
 mod plan;
+mod publications;
 mod publisher;
 mod record;
 mod teller;

@@ -14,7 +14,7 @@ use podwire_client::{
 };
 use podwire_linux::notices::Notices;
 use serde_json::Value;
-use tokio::{io::unix::AsyncFd, sync::watch};
+use tokio::{io::unix::AsyncFd, sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -26,6 +26,7 @@ use crate::{
         devices::{Device, Offer, devices},
         slices::{Pool, Write},
     },
+    publications::Publications,
 };
 
 /// Links come in quick succession: all of them are looked at in one go.
@@ -139,6 +140,7 @@ pub(crate) struct Publisher {
     pub(crate) node: String,
     pub(crate) offered: watch::Receiver<Arc<Offered>>,
     pub(crate) figures: Figures,
+    pub(crate) publications: Publications,
 }
 
 impl Publisher {
@@ -194,8 +196,10 @@ impl Publisher {
                 Write::Put(put) => {
                     let (name, slice) = *put;
                     let params = PatchParams::apply(&self.driver).force();
+                    let begun = Instant::now();
                     let done = api.patch(&name, &params, &Patch::Apply(slice.clone())).await.map(drop);
                     if done.is_ok() {
+                        self.publications.written(&name, &slice, begun);
                         published.insert(name.clone(), slice);
                         self.figures.published(jiff::Timestamp::now().as_second());
                     }
@@ -207,6 +211,7 @@ impl Publisher {
                         done => done,
                     };
                     if done.is_ok() {
+                        self.publications.deleted(&name);
                         published.remove(&name);
                     }
                     (name, done)

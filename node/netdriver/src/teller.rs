@@ -14,6 +14,7 @@ use podwire_client::{
     Api, Client, Error,
     api::{Patch, PatchParams, PostParams},
 };
+use podwire_trace::{Arrow, Outcome, Participant, What};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -157,7 +158,7 @@ async fn write_claim(client: &Client, driver: &str, told: &Told) -> Result<(), S
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let Some(patch) = patch(told, &claim, &now) else { return Ok(()) };
         let params = PatchParams::apply(driver).force();
-        api.patch_status(&told.name, &params, &Patch::Apply(patch)).await.map(drop)
+        drawn(driver, told, api.patch_status(&told.name, &params, &Patch::Apply(patch))).await.map(drop)
     };
     match tokio::time::timeout(LIMIT, written).await {
         Ok(Ok(())) => Ok(()),
@@ -175,6 +176,20 @@ async fn write_claim(client: &Client, driver: &str, told: &Told) -> Result<(), S
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("the API server does not answer".to_owned()),
     }
+}
+
+/// Awaits the write of a claim's status, and draws it on the path of the claim's pod.
+async fn drawn<T>(
+    driver: &str,
+    told: &Told,
+    write: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let Some(pod) = &told.pod else { return write.await };
+    let (namespace, name) = (&told.namespace, &told.name);
+    let path = format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}/status");
+    let what = What::Http { method: "PATCH", path: &path };
+    let arrow = Arrow::new(pod.traced(), Participant::Driver(driver), Participant::ApiServer, what);
+    arrow.around_async(write, |answer| Outcome::of(answer, |_| "200".to_owned())).await
 }
 
 async fn write_event(client: &Client, namespace: &str, event: &Value) {

@@ -72,7 +72,8 @@ pub(crate) fn prepare(claim: &Value, uid: &str, asked: Asked<'_>) -> Result<Clai
     })
 }
 
-fn consumer(claim: &Value, namespace: &str) -> Result<Pod, Refusal> {
+/// The one pod that a claim is for.
+pub(crate) fn consumer(claim: &Value, namespace: &str) -> Result<Pod, Refusal> {
     let consumers = claim.pointer("/status/reservedFor").and_then(Value::as_array);
     let consumers = consumers.map(Vec::as_slice).unwrap_or_default();
     let [consumer] = consumers else { return Err(Refusal::Consumers(consumers.len())) };

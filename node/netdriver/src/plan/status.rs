@@ -3,7 +3,8 @@
 use podwire_netdev::Attached;
 use serde_json::{Value, json};
 
-use crate::book::{Claim, Given};
+use super::claim::consumer;
+use crate::book::{Claim, Given, Pod};
 
 /// The longest message of a condition.
 const MESSAGE: usize = 1024;
@@ -25,6 +26,8 @@ pub(crate) struct Told {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
+    /// Whose path it is on, where that is known.
+    pub(crate) pod: Option<Pod>,
     /// Device entries, with conditions that have no time yet.
     pub(crate) devices: Vec<Value>,
 }
@@ -35,6 +38,7 @@ pub(crate) fn told(driver: &str, claim: &Claim, became: &Became) -> Told {
         namespace: claim.namespace.clone(),
         name: claim.name.clone(),
         uid: claim.uid.clone(),
+        pod: Some(claim.pod.clone()),
         devices: claim.devices.iter().map(|device| entry(driver, device, became)).collect(),
     }
 }
@@ -56,6 +60,8 @@ pub(crate) fn unplanned(driver: &str, claim: &Value, why: &str) -> Option<Told> 
         namespace: text("/metadata/namespace")?,
         name: text("/metadata/name")?,
         uid: text("/metadata/uid")?,
+        // Ignored: a claim of no pod is on no pod's path.
+        pod: consumer(claim, &text("/metadata/namespace")?).ok(),
         devices: devices.collect(),
     })
 }
@@ -137,6 +143,7 @@ mod tests {
             namespace: "n".into(),
             name: "c".into(),
             uid: "u".into(),
+            pod: None,
             devices: vec![entry],
         };
         let first = patch(&told(entry("False", "no")), &json!({}), "one").unwrap();
