@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::policy::Policies;
 use crate::admission::resource_quota::Ledger;
-use crate::admission::service::Allocator;
+use crate::admission::service::{Allocator, Repair};
 use crate::admission::webhook::Webhooks;
 use crate::authz::Authorizer;
 use crate::cache::Caches;
@@ -48,6 +48,8 @@ pub struct Config {
     pub extra_sans: Vec<String>,
     /// First address and prefix length of the range service addresses come from.
     pub service_cidr: (IpAddr, u8),
+    /// How often addresses and ports are looked for that no service has.
+    pub repair_services_every: Duration,
     /// The issuer in service-account tokens.
     pub token_issuer: String,
     /// How much is served at once, and for how long.
@@ -111,6 +113,7 @@ impl Config {
             listen,
             extra_sans: Vec::new(),
             service_cidr: (IpAddr::from([10, 96, 0, 0]), 16),
+            repair_services_every: Duration::from_secs(180),
             token_issuer: "https://kubernetes.default.svc.cluster.local".into(),
             limits: Limits::default(),
             longest_token_life: None,
@@ -159,8 +162,9 @@ impl Config {
             service_accounts: self.service_accounts,
             shutdown,
         };
-        ApiServer::start(Arc::new(context), Asked { new_kinds, definitions: asked }, listener, address, tls)
-            .await
+        let repair = Repair::new(self.repair_services_every);
+        let asked = Asked { new_kinds, definitions: asked, repair };
+        ApiServer::start(Arc::new(context), asked, listener, address, tls).await
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use podwire_api::builtin;
+use podwire_api::{builtin, protobuf};
 use podwire_store::{Guard, KeyValue, Op, Outcome, Revision, Store, StoreError};
 
 use crate::codec;
@@ -18,6 +18,8 @@ const PAGE: usize = 1_000;
 /// Writes on their way at once.
 const WRITES: usize = 64;
 const ROOT: &str = "/registry/";
+/// What is given out, which lies the same on every store.
+const ALLOCATIONS: &str = "/registry/ranges/";
 
 /// What became of a move.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -93,6 +95,9 @@ pub async fn copy(source: &dyn Store, target: &dyn Store) -> Result<Moved, MoveE
 
 /// Whether a value is an object of a kind that every server has, or of one of those that are `defined`.
 fn is_object(kv: &KeyValue, defined: &BTreeSet<String>) -> bool {
+    if kv.key.starts_with(ALLOCATIONS) {
+        return protobuf::is_envelope(&kv.value);
+    }
     let is_known = || prefix_of(&kv.key).is_some_and(|prefix| defined.contains(prefix));
     codec::json_text(kv).is_ok() && (builtin_at(&kv.key).is_some() || is_known())
 }
@@ -173,11 +178,15 @@ mod tests {
         assert!(matches!(copy(&target, &source).await, Err(MoveError::NotEmpty { .. })));
         advance(&target, "/podwire/moving", newest).await.unwrap();
         let moved = copy(&source, &target).await.unwrap();
-        let places = ["/registry/apiregistration.k8s.io/apiservices/", "/registry/ranges/servicenodeports"];
-        let left = BTreeMap::from(places.map(|place| (place.to_owned(), 1)));
-        assert_eq!((moved.objects, moved.left), (1_500, left));
-        let (old, new) =
-            (source.list("/registry/configmaps/", None, None, None), target.list("", None, None, None));
+        let left = BTreeMap::from([("/registry/apiregistration.k8s.io/apiservices/".to_owned(), 1)]);
+        assert_eq!((moved.objects, moved.left), (1_501, left));
+        let ports = target.get("/registry/ranges/servicenodeports").await.unwrap();
+        assert_eq!(ports.map(|kv| kv.value), Some(Bytes::from_static(b"k8s\0")), "as it is");
+        let list = |store: &Embedded| {
+            let store = store.clone();
+            async move { store.list("/registry/configmaps/", None, None, None).await }
+        };
+        let (old, new) = (list(&source), list(&target));
         let (old, new) = (old.await.unwrap().items, new.await.unwrap().items);
         assert_eq!(old.len(), new.len());
         for (old, new) in old.iter().zip(&new) {

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admission::resource_quota::Ledger;
+use crate::admission::service::Repair;
 use crate::cache::NewKinds;
 use crate::config::{Error, Given};
 use crate::context::Context;
@@ -137,6 +138,7 @@ pub struct ApiServer {
 pub(crate) struct Asked {
     pub(crate) new_kinds: NewKinds,
     pub(crate) definitions: Wishes,
+    pub(crate) repair: Repair,
 }
 
 impl ApiServer {
@@ -155,7 +157,10 @@ impl ApiServer {
         });
         let counter = context.clone();
         tasks.spawn(async move { Ledger::run(&counter).await });
-        bootstrap::run(&context).await.map_err(|error| Error::Bootstrap { message: error.message })?;
+        let mut repair = asked.repair;
+        let made = bootstrap::run(&context, &mut repair).await;
+        made.map_err(|error| Error::Bootstrap { message: error.message })?;
+        tasks.spawn(repair.run(context.clone()));
         let mut definer = Definer::new(context.clone());
         definer.catch_up().await.map_err(|error| Error::Definitions { message: error.message })?;
         let shutdown = context.shutdown.clone();

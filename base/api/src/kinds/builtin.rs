@@ -45,6 +45,8 @@ well_known! {
     policy_bindings: "admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings";
     endpoints: "", "v1", "endpoints";
     endpoint_slices: "discovery.k8s.io", "v1", "endpointslices";
+    ip_addresses: "networking.k8s.io", "v1", "ipaddresses";
+    service_cidrs: "networking.k8s.io", "v1", "servicecidrs";
     cluster_roles: "rbac.authorization.k8s.io", "v1", "clusterroles";
     cluster_role_bindings: "rbac.authorization.k8s.io", "v1", "clusterrolebindings";
     roles: "rbac.authorization.k8s.io", "v1", "roles";

@@ -1,189 +1,227 @@
 //! Addresses and node ports of services, given out from their ranges.
 //!
-//! What a request is given is [`Held`] until the service is stored: a creation that is refused, that loses a race or that
-//! is only a trial gives it back.
+//! Several servers of one store give them out side by side, ours and kube-apiserver: an address is an object that is created
+//! (`addresses`), a port a bit that is set by compare and swap (`ports`). What a request is given is [`Held`] until the service
+//! is stored: a creation that is refused, that loses a race or that is only a trial gives it back. What a server leaves behind
+//! that ends in between, `repair` finds.
 
+mod addresses;
 mod change;
+mod ports;
+mod ranges;
+mod repair;
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::ops::RangeInclusive;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use addresses::{Denied, Owner, Taken};
 use podwire_api::validate::{Cause, FieldError};
 use podwire_api::{Kind, builtin};
+use ports::{NODE_PORTS, Ports};
+use ranges::Range;
+pub(crate) use repair::Repair;
 use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::Request;
-use crate::cache::Scope;
 use crate::context::Context;
-use crate::handler::create;
 use crate::status::{ApiError, Result};
 
-/// Ports that a service may have on every node.
-const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
-/// The first of them that is given to those who ask for none in particular, while there are any from here on.
-const FIRST_DYNAMIC: u16 = 30_086;
-
 /// What services hold, all of them or one.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Grants {
-    addresses: HashSet<IpAddr>,
-    ports: HashSet<u16>,
+    addresses: BTreeSet<IpAddr>,
+    ports: BTreeSet<u16>,
 }
 
 impl Grants {
     /// What a service holds.
     fn of(service: &Value) -> Self {
         let spec = &service["spec"];
-        let address = spec["clusterIP"].as_str().and_then(|text| text.parse().ok());
+        let several = spec["clusterIPs"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let addresses = several.iter().chain([&spec["clusterIP"]]).filter_map(Value::as_str);
         let health = node_port(&spec["healthCheckNodePort"]);
         let ports = ports(spec).iter().filter_map(|port| node_port(&port["nodePort"]));
-        Self { addresses: address.into_iter().collect(), ports: ports.chain(health).collect() }
+        Self {
+            addresses: addresses.filter_map(|text| text.parse().ok()).collect(),
+            ports: ports.chain(health).collect(),
+        }
     }
 
-    fn is_empty(&self) -> bool {
-        self.addresses.is_empty() && self.ports.is_empty()
+    /// Takes it back from a service that has it no more.
+    async fn release(&self, context: &Context, owner: Owner<'_>) {
+        for address in &self.addresses {
+            if let Err(error) = addresses::release(context, *address, owner).await {
+                tracing::warn!(%address, why = error.message, "an address was not given back; it will be later");
+            }
+        }
+        release_ports(context, &self.ports).await;
     }
+}
 
-    fn add(&mut self, other: &Grants) {
-        self.addresses.extend(&other.addresses);
-        self.ports.extend(&other.ports);
+async fn release_ports(context: &Context, ports: &BTreeSet<u16>) {
+    if ports.is_empty() {
+        return;
     }
-
-    fn remove(&mut self, other: &Grants) {
-        self.addresses.retain(|address| !other.addresses.contains(address));
-        self.ports.retain(|port| !other.ports.contains(port));
+    if let Err(error) = ports::release(context, ports).await {
+        tracing::warn!(?ports, why = error.message, "node ports were not given back; they will be later");
     }
 }
 
 /// Gives a service that is created or changed what it lacks.
-pub(crate) fn hold<'a>(context: &'a Context, request: &Request<'_>, object: &mut Value) -> Result<Held<'a>> {
-    let services = &context.services;
+pub(crate) async fn hold(context: &Context, request: &Request<'_>, object: &mut Value) -> Result<Held> {
+    let mut held = Held::default();
     if !request.is_whole("", "Service") {
-        return Ok(services.nothing());
+        return Ok(held);
     }
-    match request.old {
-        Some(old) => services.reassign(context, object, old),
-        None => services.assign(context, object),
-    }
-}
-
-/// Gives back what a removed object held.
-pub(crate) fn deleted(context: &Context, kind: &Kind, object: &Value) {
-    if kind.is("", "Service") {
-        context.services.release(object);
-    }
-}
-
-/// Gives back what a changed object holds no more.
-pub(crate) fn changed(context: &Context, kind: &Kind, new: &Value, old: &Value) {
-    if kind.is("", "Service") {
-        context.services.changed(new, old);
-    }
-}
-
-/// Gives out cluster addresses and node ports; what is taken is read from the stored services at first use.
-pub(crate) struct Allocator {
-    base: IpAddr,
-    prefix: u8,
-    taken: Mutex<Option<Grants>>,
-}
-
-/// What one request was given; it goes back unless it is kept.
-#[must_use]
-pub(crate) struct Held<'a> {
-    allocator: &'a Allocator,
-    grants: Grants,
-}
-
-impl Held<'_> {
-    /// Leaves it with the service if that is stored. Nobody knows that of a write that broke off, so it stays taken too.
-    pub(crate) fn settle<T>(mut self, written: &Result<T>, is_stored: impl FnOnce(&T) -> bool) {
-        let kept = match written {
-            Ok(written) => is_stored(written),
-            Err(error) => error.code.is_server_error(),
-        };
-        if kept {
-            self.grants = Grants::default();
+    let ask = Ask { context, services: &context.services, dry_run: request.dry_run };
+    let given = match request.old {
+        Some(old) => ask.reassign(object, old, &mut held).await,
+        None => ask.assign(object, &mut held).await,
+    };
+    match given {
+        Ok(()) => Ok(held),
+        Err(error) => {
+            held.give_back(context).await;
+            Err(error)
         }
     }
 }
 
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.allocator.give_back(&self.grants);
+/// Gives back what a removed object held.
+pub(crate) async fn deleted(context: &Context, kind: &Kind, object: &Value) {
+    if kind.is("", "Service") {
+        Grants::of(object).release(context, Owner::of(object)).await;
+    }
+}
+
+/// Gives back what a changed object holds no more.
+pub(crate) async fn changed(context: &Context, kind: &Kind, new: &Value, old: &Value) {
+    if kind.is("", "Service") {
+        let (mut gone, kept) = (Grants::of(old), Grants::of(new));
+        gone.addresses.retain(|address| !kept.addresses.contains(address));
+        gone.ports.retain(|port| !kept.ports.contains(port));
+        gone.release(context, Owner::of(new)).await;
+    }
+}
+
+/// What all servers of a store give out of.
+pub(crate) struct Allocator {
+    /// The range of this server, which is the first one of a new store.
+    own: Range,
+    cidr: String,
+    /// Requests of one server change the bitmap one after the other: they would only lose against each other.
+    ports: Semaphore,
+}
+
+/// What one request was given: to be settled or given back. If the request goes away, repair finds what nobody has.
+#[must_use]
+#[derive(Default)]
+pub(crate) struct Held {
+    addresses: Vec<Taken>,
+    ports: BTreeSet<u16>,
+}
+
+impl Held {
+    /// Leaves it with the service if that is stored. Nobody knows that of a write that broke off, so it stays taken too.
+    pub(crate) async fn settle<T>(
+        self,
+        context: &Context,
+        written: &Result<T>,
+        is_stored: impl FnOnce(&T) -> bool,
+    ) {
+        let kept = match written {
+            Ok(written) => is_stored(written),
+            Err(error) => error.code.is_server_error(),
+        };
+        if !kept {
+            self.give_back(context).await;
+        }
+    }
+
+    /// Gives it back: there will be no such service.
+    pub(crate) async fn give_back(self, context: &Context) {
+        for taken in self.addresses {
+            if let Err(error) = taken.give_back(context).await {
+                let address = taken.address;
+                tracing::warn!(%address, why = error.message, "an address was not given back; it will be later");
+            }
+        }
+        release_ports(context, &self.ports).await;
     }
 }
 
 impl Allocator {
     /// Addresses of `base/prefix`.
     pub(crate) fn new(base: IpAddr, prefix: u8) -> Self {
-        Self { base, prefix, taken: Mutex::new(None) }
+        let network = match base {
+            IpAddr::V4(v4) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
+                IpAddr::from((u32::from(v4) & mask).to_be_bytes())
+            }
+            IpAddr::V6(v6) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(prefix.min(128))).unwrap_or(0);
+                IpAddr::from((u128::from(v6) & mask).to_be_bytes())
+            }
+        };
+        Self { own: Range::new(base, prefix), cidr: format!("{network}/{prefix}"), ports: Semaphore::new(1) }
     }
 
     /// The address of the `kubernetes` service.
     pub(crate) fn first(&self) -> IpAddr {
-        self.nth(1)
+        self.own.first()
     }
 
-    fn nth(&self, n: u32) -> IpAddr {
-        match self.base {
-            IpAddr::V4(v4) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix.min(32))).unwrap_or(0);
-                IpAddr::from(((u32::from(v4) & mask) + n).to_be_bytes())
-            }
-            IpAddr::V6(v6) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.prefix.min(128))).unwrap_or(0);
-                IpAddr::from(((u128::from(v6) & mask) + u128::from(n)).to_be_bytes())
-            }
-        }
+    /// The range of this server, as text.
+    pub(crate) fn cidr(&self) -> &str {
+        &self.cidr
     }
 
-    fn size(&self) -> u32 {
-        let bits = if self.base.is_ipv4() { 32 } else { 128 } - self.prefix.min(128);
-        1_u32.checked_shl(u32::from(bits.min(16))).unwrap_or(1 << 16)
+    /// Until it is this request's turn to change the bitmap of ports.
+    async fn turn(&self) -> SemaphorePermit<'_> {
+        self.ports.acquire().await.expect("nobody closes the semaphore")
     }
+}
 
-    /// Nothing yet.
-    fn nothing(&self) -> Held<'_> {
-        Held { allocator: self, grants: Grants::default() }
-    }
+/// One request that a service be given what it lacks.
+struct Ask<'a> {
+    context: &'a Context,
+    services: &'a Allocator,
+    dry_run: bool,
+}
 
+impl Ask<'_> {
     /// Gives a new service its address and its ports.
-    fn assign(&self, context: &Context, service: &mut Value) -> Result<Held<'_>> {
-        let mut held = self.nothing();
-        if service["spec"]["type"] != "ExternalName" {
-            self.assign_address(context, service, &mut held)?;
-            self.assign_ports(context, service, &Grants::default(), &mut held)?;
+    async fn assign(&self, service: &mut Value, held: &mut Held) -> Result<()> {
+        if service["spec"]["type"] == "ExternalName" {
+            return Ok(());
         }
-        Ok(held)
+        self.give_address(service, held).await?;
+        self.give_ports(service, &BTreeSet::new(), held).await
     }
 
     /// Keeps over an update what the service has, and gives it what it lacks now.
-    fn reassign(&self, context: &Context, new: &mut Value, old: &Value) -> Result<Held<'_>> {
-        let mut held = self.nothing();
+    async fn reassign(&self, new: &mut Value, old: &Value, held: &mut Held) -> Result<()> {
         change::carry_over(new, old);
         change::drop_what_the_type_forbids(new, old);
         if new["spec"]["type"] == "ExternalName" {
-            return Ok(held);
+            return Ok(());
         }
         if !old["spec"]["clusterIP"].is_string() {
-            self.assign_address(context, new, &mut held)?;
+            self.give_address(new, held).await?;
         }
-        self.assign_ports(context, new, &Grants::of(old), &mut held)?;
-        Ok(held)
+        self.give_ports(new, &Grants::of(old).ports, held).await
     }
 
-    fn assign_address(&self, context: &Context, service: &mut Value, held: &mut Held<'_>) -> Result<()> {
+    async fn give_address(&self, service: &mut Value, held: &mut Held) -> Result<()> {
         let asked = service["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();
         if asked == "None" {
             service["spec"]["clusterIPs"] = json!(["None"]);
         } else {
-            let address = self.take_address(context, service, &asked)?;
-            held.grants.addresses.insert(address);
-            service["spec"]["clusterIP"] = address.to_string().into();
-            service["spec"]["clusterIPs"] = json!([address.to_string()]);
+            let taken = self.take_address(service, &asked).await?;
+            held.addresses.push(taken);
+            service["spec"]["clusterIP"] = taken.address.to_string().into();
+            service["spec"]["clusterIPs"] = json!([taken.address.to_string()]);
         }
         let selectorless = service["spec"]["selector"].as_object().is_none_or(serde_json::Map::is_empty);
         if asked == "None" && selectorless {
@@ -197,7 +235,7 @@ impl Allocator {
             }
         }
         if service["spec"]["ipFamilies"].is_null() {
-            service["spec"]["ipFamilies"] = json!([if self.base.is_ipv4() { "IPv4" } else { "IPv6" }]);
+            service["spec"]["ipFamilies"] = json!([addresses::family(self.services.first())]);
         }
         if service["spec"]["ipFamilyPolicy"].is_null() {
             service["spec"]["ipFamilyPolicy"] = "SingleStack".into();
@@ -205,142 +243,145 @@ impl Allocator {
         Ok(())
     }
 
-    /// Gives every port its node port; ports of one number, for several protocols, share theirs.
-    fn assign_ports(
-        &self,
-        context: &Context,
-        service: &mut Value,
-        own: &Grants,
-        held: &mut Held<'_>,
-    ) -> Result<()> {
-        if !has_node_ports(&service["spec"]) {
-            return Ok(());
-        }
-        let give = service["spec"]["allocateLoadBalancerNodePorts"] != json!(false);
-        let wanted = ports(&service["spec"]).to_vec();
-        let mut given: Vec<(i64, u16)> = Vec::new();
-        for (at, port) in wanted.iter().enumerate() {
-            let (number, asked) = (port["port"].as_i64().unwrap_or(0), node_port(&port["nodePort"]));
-            if asked.is_none() && !give {
-                continue;
-            }
-            let shared = given.iter().find(|(other, _)| *other == number).map(|(_, port)| *port);
-            let later = || {
-                wanted[at..].iter().find_map(|other| {
-                    (other["port"] == port["port"]).then(|| node_port(&other["nodePort"])).flatten()
-                })
-            };
-            let chosen = match (asked, shared) {
-                (None, Some(shared)) => shared,
-                (Some(asked), Some(shared)) if asked == shared => shared,
-                (asked, _) => {
-                    let asked = asked.or_else(later);
-                    let field = format!("spec.ports[{at}].nodePort");
-                    self.take_port(context, service, asked, own, held, &field)?
-                }
-            };
-            given.push((number, chosen));
-            service["spec"]["ports"][at]["nodePort"] = chosen.into();
-        }
-        if change::has_health_port(&service["spec"]) {
-            let asked = node_port(&service["spec"]["healthCheckNodePort"]);
-            let port = self.take_port(context, service, asked, own, held, "spec.healthCheckNodePort")?;
-            service["spec"]["healthCheckNodePort"] = port.into();
-        }
-        Ok(())
-    }
-
-    fn taken(&self) -> MutexGuard<'_, Option<Grants>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take_address(&self, context: &Context, service: &Value, asked: &str) -> Result<IpAddr> {
-        let mut guard = self.taken();
-        let taken = &mut guard.get_or_insert_with(|| stored(context)).addresses;
+    async fn take_address(&self, service: &Value, asked: &str) -> Result<Taken> {
+        let owner = Owner::of(service);
+        let mut ranges = addresses::ranges(self.context, self.services.own);
         if asked.is_empty() {
-            let free = (10..self.size().saturating_sub(1)).map(|n| self.nth(n)).find(|a| !taken.contains(a));
-            let address =
-                free.ok_or_else(|| ApiError::internal("failed to allocate a serviceIP: range is full"))?;
-            taken.insert(address);
-            return Ok(address);
+            let first = self.services.first();
+            ranges.retain(|range| range.first().is_ipv4() == first.is_ipv4());
+            let taken = addresses::take_any(self.context, &ranges, owner, self.dry_run).await?;
+            return taken.ok_or_else(|| {
+                let name = &service["metadata"]["name"];
+                ApiError::internal(format!(
+                    "failed to allocate a serviceIP for Service {name}: range is full"
+                ))
+            });
         }
         let refuse = |why: &str| {
             let message = format!("Invalid value: [\"{asked}\"]: failed to allocate IP {asked}: {why}");
             refused(service, "spec.clusterIPs", message)
         };
         let address: IpAddr = asked.parse().map_err(|_| refuse("not a valid IP"))?;
-        if !taken.insert(address) {
-            return Err(refuse("provided IP is already allocated"));
+        if address.is_ipv4() != self.services.first().is_ipv4() {
+            let family = addresses::family(address);
+            let message = format!("Invalid value: [\"{asked}\"]: {family} is not configured on this cluster");
+            return Err(refused(service, "spec.clusterIPs[0]", message));
         }
-        Ok(address)
+        if !ranges.iter().any(|range| range.contains(address)) {
+            return Err(refuse("the provided network does not match the current range"));
+        }
+        match addresses::take(self.context, address, owner, self.dry_run).await {
+            Ok(taken) => Ok(taken),
+            Err(Denied::Taken) => Err(refuse("provided IP is already allocated")),
+            Err(Denied::Failed(error)) => Err(error),
+        }
     }
 
-    fn take_port(
-        &self,
-        context: &Context,
-        service: &Value,
-        asked: Option<u16>,
-        own: &Grants,
-        held: &mut Held<'_>,
-        field: &str,
-    ) -> Result<u16> {
-        if let Some(asked) = asked.filter(|asked| own.ports.contains(asked)) {
-            return Ok(asked);
+    /// Gives the ports of a service their node ports, all in one change of the bitmap.
+    async fn give_ports(&self, service: &mut Value, own: &BTreeSet<u16>, held: &mut Held) -> Result<()> {
+        if !lacks_ports(&service["spec"], own) {
+            return Ok(());
         }
-        let mut guard = self.taken();
-        let taken = &mut guard.get_or_insert_with(|| stored(context)).ports;
-        let port = match asked {
-            Some(asked) => {
-                let refuse =
-                    |why: String| Err(refused(service, field, format!("Invalid value: {asked}: {why}")));
-                if !NODE_PORTS.contains(&asked) {
-                    let (from, to) = (NODE_PORTS.start(), NODE_PORTS.end());
-                    return refuse(format!(
-                        "provided port is not in the valid range. The range of valid ports is {from}-{to}"
-                    ));
+        let _turn = self.services.turn().await;
+        // Each loss is somebody else's change; the request's time bounds them.
+        loop {
+            let stored = ports::read(self.context).await?;
+            let Some(mut taken) = stored.ports.clone() else {
+                let message = "the provided range does not match the current range";
+                return Err(ApiError::internal(format!("failed to allocate a nodePort: {message}")));
+            };
+            let mut with = service.clone();
+            let given = choose_ports(&mut with, own, &mut taken)?;
+            if self.dry_run || given.is_empty() || stored.write(self.context, &taken).await? {
+                *service = with;
+                if !self.dry_run {
+                    held.ports.extend(given);
                 }
-                if taken.contains(&asked) {
-                    return refuse("provided port is already allocated".to_owned());
-                }
-                asked
+                return Ok(());
             }
-            None => free_port(taken)
-                .ok_or_else(|| ApiError::internal("failed to allocate a nodePort: range is full"))?,
-        };
-        taken.insert(port);
-        held.grants.ports.insert(port);
-        Ok(port)
-    }
-
-    /// Takes back what a removed service held.
-    fn release(&self, service: &Value) {
-        self.give_back(&Grants::of(service));
-    }
-
-    /// Takes back what a changed service holds no more.
-    fn changed(&self, new: &Value, old: &Value) {
-        let mut gone = Grants::of(old);
-        gone.remove(&Grants::of(new));
-        self.give_back(&gone);
-    }
-
-    fn give_back(&self, grants: &Grants) {
-        // Most requests were given nothing.
-        if grants.is_empty() {
-            return;
-        }
-        if let Some(taken) = self.taken().as_mut() {
-            taken.remove(grants);
         }
     }
 }
 
-/// A port that nobody has, not the one that was given back last.
-fn free_port(taken: &HashSet<u16>) -> Option<u16> {
-    let dynamic = FIRST_DYNAMIC..=*NODE_PORTS.end();
-    let start = FIRST_DYNAMIC + create::random_number() % (NODE_PORTS.end() - FIRST_DYNAMIC);
-    let from_there = (start..=*NODE_PORTS.end()).chain(dynamic).chain(NODE_PORTS);
-    from_there.into_iter().find(|port| !taken.contains(port))
+/// Whether there is a port to give or to take, beside those that the service has of its own.
+fn lacks_ports(spec: &Value, own: &BTreeSet<u16>) -> bool {
+    let give = gives_ports(spec);
+    let lacks = |port: &Value| node_port(&port["nodePort"]).map_or(give, |port| !own.contains(&port));
+    let health = || node_port(&spec["healthCheckNodePort"]).is_none_or(|port| !own.contains(&port));
+    has_node_ports(spec) && (ports(spec).iter().any(lacks) || (change::has_health_port(spec) && health()))
+}
+
+fn gives_ports(spec: &Value) -> bool {
+    spec["allocateLoadBalancerNodePorts"] != json!(false)
+}
+
+/// Chooses a node port for every port; ports of one number, for several protocols, share theirs. Returns what is taken.
+fn choose_ports(service: &mut Value, own: &BTreeSet<u16>, taken: &mut Ports) -> Result<BTreeSet<u16>> {
+    let mut chosen = BTreeSet::new();
+    let wanted = ports(&service["spec"]).to_vec();
+    let mut given: Vec<(i64, u16)> = Vec::new();
+    for (at, port) in wanted.iter().enumerate() {
+        let (number, asked) = (port["port"].as_i64().unwrap_or(0), node_port(&port["nodePort"]));
+        if asked.is_none() && !gives_ports(&service["spec"]) {
+            continue;
+        }
+        let shared = given.iter().find(|(other, _)| *other == number).map(|(_, port)| *port);
+        let later = || {
+            wanted[at..].iter().find_map(|other| {
+                (other["port"] == port["port"]).then(|| node_port(&other["nodePort"])).flatten()
+            })
+        };
+        let node_port = match (asked, shared) {
+            (None, Some(shared)) => shared,
+            (Some(asked), Some(shared)) if asked == shared => shared,
+            (asked, _) => {
+                let field = format!("spec.ports[{at}].nodePort");
+                take_port(service, asked.or_else(later), own, taken, &mut chosen, &field)?
+            }
+        };
+        given.push((number, node_port));
+        service["spec"]["ports"][at]["nodePort"] = node_port.into();
+    }
+    if change::has_health_port(&service["spec"]) {
+        let asked = node_port(&service["spec"]["healthCheckNodePort"]);
+        let port = take_port(service, asked, own, taken, &mut chosen, "spec.healthCheckNodePort")?;
+        service["spec"]["healthCheckNodePort"] = port.into();
+    }
+    Ok(chosen)
+}
+
+fn take_port(
+    service: &Value,
+    asked: Option<u16>,
+    own: &BTreeSet<u16>,
+    taken: &mut Ports,
+    chosen: &mut BTreeSet<u16>,
+    field: &str,
+) -> Result<u16> {
+    if let Some(asked) = asked.filter(|asked| own.contains(asked)) {
+        return Ok(asked);
+    }
+    let port = match asked {
+        Some(asked) => {
+            let refuse = |why: String| Err(refused(service, field, format!("Invalid value: {asked}: {why}")));
+            if !NODE_PORTS.contains(&asked) {
+                let (from, to) = (NODE_PORTS.start(), NODE_PORTS.end());
+                return refuse(format!(
+                    "provided port is not in the valid range. The range of valid ports is {from}-{to}"
+                ));
+            }
+            if taken.contains(asked) {
+                return refuse("provided port is already allocated".to_owned());
+            }
+            asked
+        }
+        None => {
+            taken.free().ok_or_else(|| ApiError::internal("failed to allocate a nodePort: range is full"))?
+        }
+    };
+    taken.insert(port);
+    chosen.insert(port);
+    Ok(port)
 }
 
 fn refused(service: &Value, field: &str, message: String) -> ApiError {
@@ -359,14 +400,4 @@ fn node_port(value: &Value) -> Option<u16> {
 
 fn has_node_ports(spec: &Value) -> bool {
     matches!(spec["type"].as_str(), Some("NodePort" | "LoadBalancer"))
-}
-
-fn stored(context: &Context) -> Grants {
-    let services = builtin::services();
-    let scope = Scope { prefix: services.storage_prefix.to_string(), node: None, key: None };
-    let mut all = Grants::default();
-    for entry in context.caches.of(services).snapshot(&scope).entries {
-        all.add(&Grants::of(&entry.decode(services)));
-    }
-    all
 }

@@ -3,23 +3,77 @@
 mod roles;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use podwire_api::{Kind, apply, builtin};
+use podwire_api::{Kind, Part, apply, builtin, condition};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use super::create::Insert;
+use super::create::{self, Insert, Inserted};
 use super::options::{FieldValidation, WriteOptions};
+use super::update::{Change, Extent};
+use crate::admission::service::{self, Repair};
 use crate::context::{self, Context};
 use crate::identity::{Identity, MASTERS};
 use crate::status::Result;
 
-/// Creates what is missing; what is there stays as it is.
-pub(crate) async fn run(context: &Context) -> Result<()> {
+/// The first range of services' addresses.
+const RANGE: &str = "kubernetes";
+/// How long another server may take between the address of a service and the service.
+const PEER: Duration = Duration::from_secs(5);
+
+/// Creates what is missing; what is there stays as it is, but for what services hold.
+pub(crate) async fn run(context: &Context, repair: &mut Repair) -> Result<()> {
     let namespaces = ["default", "kube-system", "kube-public", "kube-node-lease"];
     let namespaces = namespaces.map(|name| (builtin::namespaces(), json!({"metadata": {"name": name}})));
     ensure_all(context, namespaces.into()).await?;
-    futures::future::try_join(ensure_all(context, objects(context)), roles::run(context)).await?;
+    let objects = ensure_all(context, objects(context));
+    futures::future::try_join4(objects, roles::run(context), range(context), repair.round(context)).await?;
     Ok(())
+}
+
+/// The range that addresses of services are given out of, ready.
+async fn range(context: &Context) -> Result<()> {
+    let (kind, cidrs) = (builtin::service_cidrs(), json!([context.services.cidr()]));
+    ensure(context, kind, json!({"metadata": {"name": RANGE}, "spec": {"cidrs": cidrs}})).await?;
+    let stored = context.object(kind, "", RANGE).await?;
+    if stored["spec"]["cidrs"] != cidrs {
+        let (stored, own) = (stored["spec"]["cidrs"].to_string(), context.services.cidr());
+        tracing::warn!(
+            stored,
+            own,
+            "services have addresses of the stored range, not of the one of this server"
+        );
+        return Ok(());
+    }
+    if condition::find(condition::of(&stored), "Ready").is_some() {
+        return Ok(());
+    }
+    let (identity, mut options) = (server(), options());
+    options.manager = "kubernetes-service-cidr-controller".into();
+    let ready = json!({"type": "Ready", "status": "True", "reason": "", "lastTransitionTime": create::now(),
+        "message": "Kubernetes default Service CIDR is ready"});
+    let change = Change {
+        context,
+        identity: &identity,
+        kind,
+        namespace: "",
+        name: RANGE,
+        verb: "update",
+        extent: Extent::Part(Part::Status),
+        options: &options,
+        retry: true,
+        untracked: false,
+        check_uid: false,
+    };
+    let with = |old: &Value| {
+        let mut new = old.clone();
+        if condition::find(condition::of(old), "Ready").is_none() {
+            new["status"]["conditions"] = json!([ready]);
+        }
+        Ok(new)
+    };
+    change.run(with).await.map(|_| ())
 }
 
 /// Everything beside the namespaces.
@@ -68,18 +122,46 @@ fn key_of(kind: &Kind, object: &Value) -> String {
 }
 
 /// Creates an object unless somebody else did.
-async fn creation(context: &Context, kind: &Kind, mut object: Value) -> Result<()> {
+async fn creation(context: &Context, kind: &Kind, object: Value) -> Result<()> {
+    let (begun, key) = (Instant::now(), key_of(kind, &object));
+    let mut orphans = 0;
+    loop {
+        let error = match insert(context, kind, object.clone(), "podwire").await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.reason == "AlreadyExists" => return Ok(()),
+            Err(error) => error,
+        };
+        // Another server of the same cluster may have made it a moment ago, with the address that this one asked for.
+        if context.store.get(&key).await?.is_some() {
+            return Ok(());
+        }
+        let services = builtin::services();
+        if !kind.is(&services.group, &services.kind) || error.reason != "Invalid" || orphans > 1 {
+            return Err(error);
+        }
+        if begun.elapsed() > PEER {
+            // It has ended in between.
+            service::deleted(context, kind, &object).await;
+            orphans += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Creates an object as the server itself.
+pub(crate) async fn insert(
+    context: &Context,
+    kind: &Kind,
+    mut object: Value,
+    manager: &str,
+) -> Result<Inserted> {
     object["apiVersion"] = kind.api_version().into();
     object["kind"] = (*kind.kind).into();
-    let (identity, options, key) = (server(), options(), key_of(kind, &object));
+    let (identity, mut options) = (server(), options());
+    options.manager = manager.into();
     let insert =
         Insert { context, identity: &identity, kind, options: &options, operation: apply::Operation::Update };
-    match insert.run(object).await {
-        Err(error) if error.reason == "AlreadyExists" => Ok(()),
-        // Another server of the same cluster may have made it a moment ago, with the address that this one asked for.
-        Err(error) => context.store.get(&key).await?.map(|_| ()).ok_or(error),
-        Ok(_) => Ok(()),
-    }
+    insert.run(object).await
 }
 
 /// The server itself, as it writes its own objects.

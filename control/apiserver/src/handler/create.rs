@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::beside::Asker;
 use super::options::WriteOptions;
 use super::{Call, decode, render};
-use crate::admission::resource_quota::End;
+use crate::admission::resource_quota::{Charge, End};
 use crate::admission::{self, Operation, Options, Request, service};
 use crate::body::Response;
 use crate::codec;
@@ -122,24 +122,36 @@ impl Insert<'_> {
         };
         admission::mutate(&request, &mut object).await?;
         let generated = name_it(&mut object);
-        let held = service::hold(self.context, &request, &mut object)?;
-        fill_metadata(&mut object);
-        kind.strategy.complete(&mut object);
-        strategy::prepare_create(kind, &mut object);
-        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let mut errors = self.asker(&namespace).of_new(&object).await;
-        if errors.is_empty() {
-            errors = expressions(kind, &object, None);
-        }
-        if !errors.is_empty() {
-            return Err(refused(kind, &object, &name, &errors));
-        }
-        self.tell(warnings::on_create(kind, &object));
-        let charge = admission::validate(self.context, &request, &object).await?;
+        let held = service::hold(self.context, &request, &mut object).await?;
+        let charge = match self.check(&request, &mut object).await {
+            Ok(charge) => charge,
+            Err(error) => {
+                held.give_back(self.context).await;
+                return Err(error);
+            }
+        };
         let inserted = self.store(object, generated).await;
         charge.settle(end(&inserted)).await;
-        held.settle(&inserted, |inserted| matches!(inserted, Inserted::Stored(_)));
+        held.settle(self.context, &inserted, |inserted| matches!(inserted, Inserted::Stored(_))).await;
         inserted
+    }
+
+    /// Completes and validates the object, and charges the quotas.
+    async fn check(&self, request: &Request<'_>, object: &mut Value) -> Result<Charge<'_>> {
+        let kind = self.kind;
+        fill_metadata(object);
+        kind.strategy.complete(object);
+        strategy::prepare_create(kind, object);
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let mut errors = self.asker(request.namespace).of_new(object).await;
+        if errors.is_empty() {
+            errors = expressions(kind, object, None);
+        }
+        if !errors.is_empty() {
+            return Err(refused(kind, object, &name, &errors));
+        }
+        self.tell(warnings::on_create(kind, object));
+        admission::validate(self.context, request, object).await
     }
 
     /// Tells the client what is right and doubtful, whatever becomes of the object.
@@ -301,6 +313,13 @@ pub(crate) fn random_number() -> u16 {
     let mut raw = [0_u8; 2];
     random(&mut raw);
     u16::from_ne_bytes(raw)
+}
+
+/// Any number of a large range.
+pub(crate) fn random_u64() -> u64 {
+    let mut raw = [0_u8; 8];
+    random(&mut raw);
+    u64::from_ne_bytes(raw)
 }
 
 /// A random (version 4) uid.

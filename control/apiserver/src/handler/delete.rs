@@ -154,7 +154,7 @@ impl Deletion<'_> {
                     let guard = Guard::ModRevision(stored.mod_revision);
                     match self.context.store.txn(&stored.key, guard, Op::Delete).await? {
                         Outcome::Committed { revision, .. } => {
-                            service::deleted(self.context, self.kind, &object);
+                            service::deleted(self.context, self.kind, &object).await;
                             admission::learn(self.context, self.kind, revision).await;
                             return Ok(Removed::Gone(object));
                         }

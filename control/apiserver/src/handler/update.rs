@@ -232,7 +232,7 @@ impl<'a> Change<'a> {
             let written = self.write(&stored, &old, new).await;
             drop(closed);
             charge.settle(end(&written)).await;
-            held.settle(&written, |written| matches!(written, Ok(Changed::Stored(_))));
+            held.settle(self.context, &written, |written| matches!(written, Ok(Changed::Stored(_)))).await;
             match written? {
                 Ok(changed) => return Ok(changed),
                 Err(None) => return Err(ApiError::not_found(self.kind, self.name)),
@@ -244,7 +244,7 @@ impl<'a> Change<'a> {
     }
 
     /// Puts in what clients may not change, defaults, admits and validates.
-    async fn settle(&self, mut new: Value, old: &Value) -> Result<(Value, Held<'a>, Charge<'a>)> {
+    async fn settle(&self, mut new: Value, old: &Value) -> Result<(Value, Held, Charge<'a>)> {
         let kind = self.kind;
         if self.check_uid {
             self.same_uid(&new, old)?;
@@ -266,13 +266,23 @@ impl<'a> Change<'a> {
             Extent::Server => {}
         }
         kind.strategy.finish_update(self.extent.part(), &mut new, old, &create::now());
-        let held = service::hold(self.context, &request, &mut new)?;
-        self.check(&new, old).await?;
-        let charge = match self.extent {
-            Extent::Server => Charge::nothing(self.context),
-            _ => admission::validate(self.context, &request, &new).await?,
-        };
-        Ok((new, held, charge))
+        let held = service::hold(self.context, &request, &mut new).await?;
+        match self.admit(&request, &new, old).await {
+            Ok(charge) => Ok((new, held, charge)),
+            Err(error) => {
+                held.give_back(self.context).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Validates, and charges the quotas.
+    async fn admit(&self, request: &Request<'_>, new: &Value, old: &Value) -> Result<Charge<'a>> {
+        self.check(new, old).await?;
+        match self.extent {
+            Extent::Server => Ok(Charge::nothing(self.context)),
+            _ => admission::validate(self.context, request, new).await,
+        }
     }
 
     /// Validates, and warns of what is right and doubtful.
@@ -348,7 +358,7 @@ impl<'a> Change<'a> {
             let guard = Guard::ModRevision(stored.mod_revision);
             return Ok(match self.context.store.txn(&stored.key, guard, Op::Delete).await? {
                 Outcome::Committed { revision, .. } => {
-                    service::deleted(self.context, self.kind, &new);
+                    service::deleted(self.context, self.kind, &new).await;
                     admission::learn(self.context, self.kind, revision).await;
                     Ok(Changed::Object(new))
                 }
@@ -368,7 +378,7 @@ impl<'a> Change<'a> {
         }
         let written = put(self.context, self.kind, stored, value).await?;
         if written.is_ok() {
-            service::changed(self.context, self.kind, &new, old);
+            service::changed(self.context, self.kind, &new, old).await;
         }
         Ok(written)
     }
