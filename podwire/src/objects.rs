@@ -3,13 +3,22 @@
 use std::{path::Path, sync::Arc};
 
 use anyhow::{Context, Result};
+use podwire_apiserver::{Encrypted, Encryption, Transcoded};
 use podwire_store::{ClientTls, Embedded, EmbeddedConfig, Remote, RemoteConfig, Store};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::ClusterArgs;
 
-/// Where objects are kept.
-pub enum Objects {
+/// Where objects are kept, and how they are encrypted there.
+pub struct Objects {
+    /// The store.
+    pub kept: Kept,
+    /// Of which resources who encrypts what.
+    pub encryption: Option<Arc<Encryption>>,
+}
+
+/// A store.
+pub enum Kept {
     /// In a folder of this machine.
     Embedded(Embedded),
     /// In a cluster, as kube-apiserver keeps them.
@@ -19,8 +28,12 @@ pub enum Objects {
 impl Objects {
     /// Opens the folder, or connects to the cluster that the flags name.
     pub async fn open(folder: &Path, args: &ClusterArgs) -> Result<Self> {
+        let encryption = args.encryption_provider_config.as_deref();
+        let encryption = encryption.map(|path| Encryption::read(path, &args.etcd_prefix)).transpose();
+        let encryption = encryption.context("--encryption-provider-config")?.map(Arc::new);
         if args.etcd_servers.is_empty() {
-            return Ok(Self::Embedded(EmbeddedConfig::new(folder).open().context("open the store")?));
+            let store = EmbeddedConfig::new(folder).open().context("open the store")?;
+            return Ok(Self { kept: Kept::Embedded(store), encryption });
         }
         let tls = ClientTls {
             ca: args.etcd_cafile.clone(),
@@ -33,27 +46,32 @@ impl Objects {
             compaction_interval: args.etcd_compaction_interval,
             ..RemoteConfig::new(args.etcd_servers.clone())
         };
-        Ok(Self::Cluster(config.connect().await.context("connect to etcd")?))
+        let kept = Kept::Cluster(config.connect().await.context("connect to etcd")?);
+        Ok(Self { kept, encryption })
     }
 
     /// What the API server is given.
     pub fn store(&self) -> Arc<dyn Store> {
-        match self {
-            Self::Embedded(store) => Arc::new(store.clone()),
-            Self::Cluster(store) => Arc::new(podwire_apiserver::Transcoded::new(store.clone())),
+        match (&self.kept, &self.encryption) {
+            (Kept::Embedded(store), None) => Arc::new(store.clone()),
+            (Kept::Embedded(store), Some(how)) => Arc::new(Encrypted::new(store.clone(), how.clone())),
+            (Kept::Cluster(store), None) => Arc::new(Transcoded::new(store.clone())),
+            (Kept::Cluster(store), Some(how)) => {
+                Arc::new(Transcoded::new(Encrypted::new(store.clone(), how.clone())))
+            }
         }
     }
 
     /// Does what must be done while it is used, until `shutdown`.
     pub async fn run(&self, shutdown: CancellationToken) {
-        if let Self::Cluster(store) = self {
+        if let Kept::Cluster(store) = &self.kept {
             store.run(shutdown).await;
         }
     }
 
     /// Gives the folder back.
     pub async fn close(&self) {
-        if let Self::Embedded(store) = self {
+        if let Kept::Embedded(store) = &self.kept {
             store.close().await;
         }
     }

@@ -1,17 +1,20 @@
 //! `podwire snapshot` and `podwire migrate`: what a store holds, as a file or in another store.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::{Context, Result, bail};
-use podwire_apiserver::{Transcoded, migrate};
+use podwire_apiserver::migrate;
 use podwire_store::{
-    ClientTls, EmbeddedConfig, RemoteConfig, Store,
+    ClientTls, Embedded, EmbeddedConfig, RemoteConfig, Store,
     backup::{self, SnapshotStatus},
 };
 
 use crate::{
     cli::{MigrateArgs, MigrateVerb, RestoreArgs, SaveArgs, SnapshotVerb},
-    objects::Objects,
+    objects::{Kept, Objects},
     say,
 };
 
@@ -76,11 +79,18 @@ pub async fn migrate(verb: MigrateVerb) -> Result<()> {
     }
 }
 
-async fn cluster(args: &MigrateArgs) -> Result<podwire_store::Remote> {
-    match Objects::open(&args.folder, &args.cluster).await? {
-        Objects::Cluster(cluster) => Ok(cluster),
-        Objects::Embedded(_) => bail!("--etcd-servers names no cluster"),
+/// The cluster: as it is, with its objects as API servers read them, and how they are encrypted there and in the folder.
+async fn cluster(args: &MigrateArgs) -> Result<(podwire_store::Remote, Objects)> {
+    let objects = Objects::open(&args.folder, &args.cluster).await?;
+    match &objects.kept {
+        Kept::Cluster(cluster) => Ok((cluster.clone(), objects)),
+        Kept::Embedded(_) => bail!("--etcd-servers names no cluster"),
     }
+}
+
+/// The store of a folder as API servers read it.
+fn folder(store: &Embedded, objects: &Objects) -> Arc<dyn Store> {
+    Objects { kept: Kept::Embedded(store.clone()), encryption: objects.encryption.clone() }.store()
 }
 
 /// Whether a folder has a store.
@@ -97,13 +107,13 @@ async fn to_etcd(args: &MigrateArgs) -> Result<()> {
     if !has_store(&args.folder) {
         bail!("there is no store in {}", args.folder.display());
     }
-    let cluster = cluster(args).await?;
+    let (cluster, objects) = cluster(args).await?;
     let source = EmbeddedConfig::new(&args.folder).open().context("open the store")?;
     migrate::advance(&cluster, STEPPING, source.revision().await?)
         .await
         .context("go on to later versions")?;
-    let moved =
-        migrate::copy(&source, &Transcoded::new(cluster.clone())).await.context("move the objects")?;
+    let moved = migrate::copy(&*folder(&source, &objects), &*objects.store()).await;
+    let moved = moved.context("move the objects")?;
     source.close().await;
     told(&moved, cluster.revision().await?);
     Ok(())
@@ -117,10 +127,11 @@ async fn from_etcd(args: &MigrateArgs) -> Result<()> {
     if has_store(&folder) {
         bail!("there is a store in {} already", folder.display());
     }
-    let cluster = cluster(args).await?;
+    let (cluster, objects) = cluster(args).await?;
     let target = EmbeddedConfig { first: cluster.revision().await?, ..EmbeddedConfig::new(&folder) };
     let target = target.open().context("make the store")?;
-    let moved = migrate::copy(&Transcoded::new(cluster), &target).await.context("move the objects")?;
+    let moved = migrate::copy(&*objects.store(), &*self::folder(&target, &objects)).await;
+    let moved = moved.context("move the objects")?;
     let revision = target.revision().await?;
     target.close().await;
     told(&moved, revision);

@@ -29,6 +29,7 @@ pub async fn apiserver(args: ApiserverArgs, ring: Ring) -> Result<()> {
     let mut config = podwire_apiserver::Config::new(objects.store(), instance.data_dir.join("pki"), listen);
     config.extra_sans = vec![node_parts::host_name()];
     config.service_cidr = parse_cidr(&args.service_cluster_ip_range).context("--service-cluster-ip-range")?;
+    config.encryption = objects.encryption.clone();
     let api = config.build().await.context("start the API server")?;
     let server = format!("https://{}", reachable(api.local_addr()));
     write_admin(&api.pki(), api.local_addr(), &instance.kubeconfig())?;
@@ -55,6 +56,7 @@ pub async fn kube_apiserver(args: KubeApiserverArgs) -> Result<()> {
     let listen = SocketAddr::new(args.bind_address, args.secure_port);
     let mut config = podwire_apiserver::Config::new(objects.store(), args.cert_dir.join("podwire"), listen);
     config.service_cidr = parse_cidr(&args.service_cluster_ip_range).context("--service-cluster-ip-range")?;
+    config.encryption = objects.encryption.clone();
     config.token_issuer = args.service_account_issuer.clone();
     config.extra_sans.extend(args.advertise_address.map(|address| address.to_string()));
     config.service_accounts = args.disable_admission_plugins.is_empty();

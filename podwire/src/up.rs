@@ -160,6 +160,7 @@ impl Control {
             podwire_apiserver::Config::new(objects.store(), instance.data_dir.join("pki"), args.listen);
         config.extra_sans = vec![node.ip.to_string(), node_parts::host_name()];
         config.service_cidr = parse_cidr(&args.service_cidr).context("--service-cidr")?;
+        config.encryption = objects.encryption.clone();
         let api = config.build().await.context("start the API server")?;
         let client = |identity| podwire_client::Client::new(api.client(identity), "default");
         let node_client = client(Identity::node(&node.name));

@@ -25,6 +25,7 @@ pub(crate) use entry::{ChangeKind, Entry, Told};
 pub(crate) use entry::{binary_frame, json_frame, partial_frame};
 pub(crate) use resource::{ResourceCache, Scope, wanted};
 
+use crate::encryption;
 use crate::status::{ApiError, Result};
 
 /// Everything that lies in the store starts with this.
@@ -65,6 +66,8 @@ impl Caches {
                 .or_insert_with(|| Arc::new(ResourceCache::new(kind, listing.revision)));
         }
         for kv in &listing.items {
+            // Not left out as what is unreadable is: it would look as if there were no such objects.
+            encryption::refuse(&kv.key, &kv.value)?;
             if let Some(cache) = of_key(&by_prefix, &kv.key) {
                 cache.load(kv);
             }

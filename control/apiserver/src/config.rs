@@ -17,6 +17,7 @@ use crate::authz::Authorizer;
 use crate::cache::Caches;
 use crate::context::Context;
 use crate::definitions::Definitions;
+use crate::encryption::Encryption;
 use crate::handler::proxy::KubeletClient;
 use crate::kinds::Kinds;
 use crate::limits::{Gates, Limits};
@@ -56,6 +57,8 @@ pub struct Config {
     pub limits: Limits,
     /// The longest that a service-account token may be valid; `None` leaves it to who asks.
     pub longest_token_life: Option<Duration>,
+    /// How the values of the store are encrypted, if they are.
+    pub encryption: Option<Arc<Encryption>>,
     /// Keys and certificates of others.
     pub given: Given,
     /// Whether pods are given service accounts; where no controller makes any they could not be created otherwise.
@@ -117,6 +120,7 @@ impl Config {
             token_issuer: "https://kubernetes.default.svc.cluster.local".into(),
             limits: Limits::default(),
             longest_token_life: None,
+            encryption: None,
             given: Given::default(),
             service_accounts: true,
         }
@@ -160,6 +164,7 @@ impl Config {
             gates: Gates::new(&self.limits),
             limits: self.limits,
             service_accounts: self.service_accounts,
+            encryption: self.encryption,
             shutdown,
         };
         let repair = Repair::new(self.repair_services_every);

@@ -11,6 +11,7 @@ use crate::authz::Authorizer;
 use crate::cache::{Caches, Scope};
 use crate::codec;
 use crate::definitions::Definitions;
+use crate::encryption::Encryption;
 use crate::handler::proxy::KubeletClient;
 use crate::kinds::Kinds;
 use crate::limits::{Gates, Limits};
@@ -54,6 +55,8 @@ pub(crate) struct Context {
     pub(crate) gates: Gates,
     /// Whether pods are given service accounts.
     pub(crate) service_accounts: bool,
+    /// How the values of the store are encrypted.
+    pub(crate) encryption: Option<Arc<Encryption>>,
     /// Ends watches.
     pub(crate) shutdown: CancellationToken,
 }
@@ -104,6 +107,11 @@ impl Context {
         let prefix = if kind.namespaced { key(kind, namespace, "") } else { kind.storage_prefix.to_string() };
         let snapshot = self.caches.of(kind).snapshot(&Scope { prefix, node: None, key: None });
         snapshot.entries.iter().map(|entry| entry.decode(kind)).collect()
+    }
+
+    /// Whether an object is to be written again although nothing of it changes: with another key than it was.
+    pub(crate) fn is_stale(&self, stored: &KeyValue) -> bool {
+        self.encryption.as_ref().is_some_and(|encryption| encryption.is_stale(stored))
     }
 
     /// The stored bytes of an object, or 404.

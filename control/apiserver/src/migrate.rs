@@ -10,8 +10,8 @@ use futures::{StreamExt, TryStreamExt};
 use podwire_api::{builtin, protobuf};
 use podwire_store::{Guard, KeyValue, Op, Outcome, Revision, Store, StoreError};
 
-use crate::codec;
 use crate::upstream::{builtin_at, prefix_of};
+use crate::{codec, encryption};
 
 /// Objects that are read at once.
 const PAGE: usize = 1_000;
@@ -119,6 +119,7 @@ async fn pages(
         after = page.items.last().map(|kv| kv.key.to_string());
         let (objects, others): (Vec<KeyValue>, Vec<KeyValue>) =
             page.items.into_iter().filter(|kv| wanted(&kv.key)).partition(|kv| is_object(kv, defined));
+        others.iter().try_for_each(|kv| encryption::refuse(&kv.key, &kv.value))?;
         for kv in objects.iter().filter(|_| prefix == definitions) {
             if let Some(Ok(definition)) =
                 codec::json_text(kv).ok().map(serde_json::from_slice::<serde_json::Value>)

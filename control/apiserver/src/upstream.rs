@@ -2,7 +2,7 @@
 //!
 //! In front are the values of this server (`codec`), behind are upstream's: built-in kinds as protobuf in its envelope, in the
 //! version that upstream stores; custom resources and definitions as JSON. Keys are the same on both sides. What cannot be read is handed on as
-//! it is: its reader says so, and everything else goes on. Values that kube-apiserver has encrypted are refused by name.
+//! it is: its reader says so, and everything else goes on. What is encrypted is decrypted behind this (`encryption`), or refused by name.
 
 mod definition;
 
@@ -11,30 +11,19 @@ use std::ops::Bound;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
-use futures::{FutureExt, StreamExt};
 use podwire_api::{Kind, Registry, builtin, protobuf};
-use podwire_store::{
-    Event, Guard, KeyValue, Listing, News, Op, Outcome, Revision, Store, StoreError, WatchStream,
-};
+use podwire_store::{KeyValue, Store, StoreError};
 use serde_json::Value;
 
-use crate::codec;
-
-/// What a value begins with that kube-apiserver has encrypted.
-const ENCRYPTED: &[u8] = b"k8s:enc:";
-
-type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+use crate::coded::{Coded, Coding};
+use crate::{codec, encryption};
 
 /// A store in upstream's encoding.
-pub struct Transcoded<S> {
-    store: S,
-    encoding: Arc<Encoding>,
-}
+pub type Transcoded<S> = Coded<S, Encoding>;
 
 /// Turns values from one encoding into the other.
 #[derive(Default)]
-struct Encoding {
+pub struct Encoding {
     /// What custom resources are called, by the prefix of their keys: as the definitions say that came by.
     kinds: RwLock<HashMap<String, String>>,
 }
@@ -83,7 +72,7 @@ impl Encoding {
     }
 
     /// A value of ours as upstream writes it.
-    fn outward(&self, key: &str, value: Bytes) -> Result<Bytes, StoreError> {
+    fn encoded(&self, key: &str, value: Bytes) -> Result<Bytes, StoreError> {
         // Allocations are no objects that anybody is served; they lie as upstream's on every store.
         if protobuf::is_envelope(&value) {
             return Ok(value);
@@ -115,9 +104,7 @@ impl Encoding {
     /// A value of upstream's as ours; what is not an object of a kind stays as it is.
     fn inward(&self, key: &str, value: &Bytes) -> Result<Option<Bytes>, StoreError> {
         let failed = |reason: String| StoreError::Encoding { key: key.to_owned(), reason };
-        if value.starts_with(ENCRYPTED) {
-            return Err(failed("it is encrypted, and this server has no keys".into()));
-        }
+        encryption::refuse(key, value)?;
         let builtin = builtin_at(key);
         if protobuf::is_envelope(value) {
             let Some(kind) = builtin else { return Ok(None) };
@@ -153,19 +140,6 @@ impl Encoding {
             }
         }
         kv
-    }
-
-    fn event(&self, event: Arc<Event>) -> Arc<Event> {
-        let Event { kind, kv, previous } = Arc::unwrap_or_clone(event);
-        let kv = self.read(kv);
-        // Of a deletion both are the same value.
-        let previous = match (kind, previous) {
-            (podwire_store::EventKind::Delete, Some(previous)) => {
-                Some(KeyValue { value: kv.value.clone(), ..previous })
-            }
-            (_, previous) => previous.map(|previous| self.read(previous)),
-        };
-        Arc::new(Event { kind, kv, previous })
     }
 }
 
@@ -214,75 +188,26 @@ fn to_stored(kind: &Kind, api_version: &str, named: &str, object: &mut Value) ->
 impl<S: Store> Transcoded<S> {
     /// A store in front of this one.
     pub fn new(store: S) -> Self {
-        Self { store, encoding: Arc::default() }
+        Self { store, coding: Arc::default() }
     }
 }
 
-impl<S: Store> Store for Transcoded<S> {
-    fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Option<KeyValue>> {
-        async move { Ok(self.store.get(key).await?.map(|kv| self.encoding.read(kv))) }.boxed()
+impl Coding for Encoding {
+    fn outward(&self, key: &str, value: Bytes) -> Result<Bytes, StoreError> {
+        self.encoded(key, value)
     }
 
-    fn list<'a>(
-        &'a self,
-        prefix: &'a str,
-        after: Option<&'a str>,
-        limit: Option<usize>,
-        at: Option<Revision>,
-    ) -> Answer<'a, Listing> {
-        async move {
-            let mut listing = self.store.list(prefix, after, limit, at).await?;
-            if let Some(kv) = listing.items.iter().find(|kv| kv.value.starts_with(ENCRYPTED)) {
-                self.encoding.inward(&kv.key, &kv.value)?;
-            }
-            listing.items = listing.items.into_iter().map(|kv| self.encoding.read(kv)).collect();
-            Ok(listing)
-        }
-        .boxed()
+    fn asked(&self, kv: KeyValue) -> Result<KeyValue, StoreError> {
+        Ok(self.read(kv))
     }
 
-    fn txn<'a>(&'a self, key: &'a str, guard: Guard, op: Op) -> Answer<'a, Outcome> {
-        async move {
-            let op = match op {
-                Op::Put { value, ttl } => Op::Put { value: self.encoding.outward(key, value)?, ttl },
-                Op::Delete => Op::Delete,
-            };
-            let read = |kv: Option<KeyValue>| kv.map(|kv| self.encoding.read(kv));
-            Ok(match self.store.txn(key, guard, op).await? {
-                Outcome::Committed { revision, previous } => {
-                    Outcome::Committed { revision, previous: read(previous) }
-                }
-                Outcome::Conflict { current } => Outcome::Conflict { current: read(current) },
-            })
-        }
-        .boxed()
+    fn listed(&self, kv: KeyValue) -> Result<KeyValue, StoreError> {
+        encryption::refuse(&kv.key, &kv.value)?;
+        Ok(self.read(kv))
     }
 
-    fn watch<'a>(&'a self, prefix: &'a str, after: Revision) -> Answer<'a, WatchStream> {
-        async move {
-            let encoding = self.encoding.clone();
-            let stream = self.store.watch(prefix, after).await?;
-            let read = move |news| match news {
-                News::Events(events) => {
-                    News::Events(events.into_iter().map(|event| encoding.event(event)).collect())
-                }
-                News::Progress(revision) => News::Progress(revision),
-            };
-            Ok(stream.map(move |news| news.map(&read)).boxed())
-        }
-        .boxed()
-    }
-
-    fn revision(&self) -> Answer<'_, Revision> {
-        self.store.revision()
-    }
-
-    fn health(&self) -> Answer<'_, ()> {
-        self.store.health()
-    }
-
-    fn compact<'a>(&'a self, before: Revision) -> Answer<'a, ()> {
-        self.store.compact(before)
+    fn told(&self, kv: KeyValue) -> KeyValue {
+        self.read(kv)
     }
 }
 

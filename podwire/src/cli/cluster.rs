@@ -22,6 +22,9 @@ pub struct ClusterArgs {
     /// What all keys begin with in etcd.
     #[arg(long, default_value = "/registry", value_parser = prefix)]
     pub etcd_prefix: String,
+    /// How values are encrypted where they are kept: an EncryptionConfiguration of apiserver.config.k8s.io/v1.
+    #[arg(long, value_name = "FILE")]
+    pub encryption_provider_config: Option<PathBuf>,
     /// How often history is compacted in etcd; 0s leaves that to other API servers.
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = crate::nri::duration)]
     pub etcd_compaction_interval: std::time::Duration,

@@ -20,6 +20,8 @@ const LICENSES: &[&str] = &[
 const SEVERAL: &[(&str, &str)] = &[
     ("base64", "k8s-openapi, tonic and tower-http have not followed kube-client, pem and us to 0.23"),
     ("bitflags", "the old one is defmt's, which jiff's manifest names and nothing here builds"),
+    ("cpufeatures", "crypto_secretbox has not followed sha2 to crypto-common 0.2"),
+    ("crypto-common", "crypto_secretbox has not followed sha2"),
     ("foldhash", "each hashbrown has its own"),
     ("getrandom", "ring 0.2; ahash of kube-runtime 0.3; tempfile and rand 0.4"),
     ("hashbrown", "petgraph of prost-build 0.15, not in the product; kube-runtime 0.16; indexmap 0.17"),

@@ -366,7 +366,7 @@ impl<'a> Change<'a> {
             });
         }
         let value = self.context.bytes_to_store(self.kind, &new).await?;
-        if value == stored.value {
+        if value == stored.value && !self.context.is_stale(stored) {
             return Ok(Ok(Changed::Stored(stored.clone())));
         }
         if self.options.dry_run {
