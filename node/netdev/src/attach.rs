@@ -15,6 +15,7 @@ use podwire_linux::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    bandwidth,
     snapshot::{Aggregated, Neighbour, Route, Snapshot, first_refusal},
     switches::Switched,
     vrf::Vrf,
@@ -126,6 +127,9 @@ pub struct Inside {
     /// Programs that somebody attached to it are taken off, and not put back when it goes home.
     #[serde(default)]
     pub without_programs: bool,
+    /// How many bits per second it may send, and receive; only for one that is made and goes with the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth: Option<u64>,
     /// Its addresses.
     #[serde(default)]
     pub addresses: Vec<IpNet>,
@@ -233,6 +237,9 @@ pub fn settle_inside(inside: &Inside) -> Result<Attached, AttachError> {
         batch.set_neighbour(&rtnl::Neighbour { link, ip: neighbour.ip, mac: mac(&neighbour.mac)? });
     }
     first_refusal(&mut socket, &mut batch)?;
+    if let Some(bits) = inside.bandwidth {
+        bandwidth::limit(&mut socket, &inside.name, bits)?;
+    }
     // The last, as it cannot be undone.
     if inside.without_programs {
         bpf::detach(link)?;
@@ -300,9 +307,12 @@ pub fn bring_home(
 
 /// Takes away what came into the pod with a device that has left it.
 pub(crate) fn leave_nothing(pod: Option<&Netns>, inside: &Inside) -> Result<(), AttachError> {
-    let Some(pod) = pod.filter(|_| inside.vrf.is_some()) else { return Ok(()) };
+    let Some(pod) = pod.filter(|_| inside.vrf.is_some() || inside.bandwidth.is_some()) else { return Ok(()) };
     pod.run(|| {
         let mut socket = Socket::route()?;
+        if inside.bandwidth.is_some() {
+            bandwidth::leave(&mut socket, &inside.name)?;
+        }
         inside.vrf.as_ref().map_or(Ok(()), |vrf| vrf.leave(&mut socket))
     })??;
     Ok(())

@@ -9,6 +9,7 @@
 //! <https://man7.org/linux/man-pages/man7/network_namespaces.7.html>.
 
 mod attach;
+mod bandwidth;
 mod child;
 mod moving;
 mod snapshot;

@@ -38,6 +38,9 @@ pub(crate) struct Given {
     /// As it was published: it is published like that as long as it is away.
     pub(crate) published: Value,
     pub(crate) configuration: Configuration,
+    /// Bits per second that the claim has of a device that others share.
+    #[serde(default)]
+    pub(crate) bandwidth: Option<u64>,
     /// Device files that come with it.
     #[serde(default)]
     pub(crate) files: Vec<PathBuf>,
@@ -104,10 +107,10 @@ impl Book {
         for device in &claim.devices {
             let holder = self.claims.values().find(|other| {
                 other.uid != claim.uid
-                    && other
-                        .devices
-                        .iter()
-                        .any(|held| held.device == device.device && held.pool == device.pool)
+                    && other.devices.iter().any(|held| {
+                        (&held.device, &held.pool, &held.share)
+                            == (&device.device, &device.pool, &device.share)
+                    })
             });
             if let Some(holder) = holder {
                 let (namespace, name) = (holder.namespace.clone(), holder.name.clone());
@@ -187,7 +190,10 @@ impl Given {
     /// How it is made for a pod.
     pub(crate) fn child(&self, claim: &str) -> Option<Child> {
         let What::Made(Offer { kind, parent, .. }) = &self.what else { return None };
-        let node_end = (*kind == podwire_netdev::ChildKind::Veth).then(|| node_end(claim, &self.device));
+        let node_end = (*kind == podwire_netdev::ChildKind::Veth).then(|| {
+            let share = self.share.as_deref().unwrap_or_default();
+            node_end(claim, &format!("{}{share}", self.device))
+        });
         Some(Child { kind: *kind, parent: parent.clone(), node_end })
     }
 }
@@ -217,6 +223,7 @@ pub(crate) mod tests {
             what: What::Link { name: device.into(), index: 7 },
             published: json!({"name": device}),
             configuration,
+            bandwidth: None,
             files: Vec::new(),
             attachment: None,
         };

@@ -34,6 +34,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "podwire-netdriver",
         &[
+            "podwire-api",
             "podwire-cel",
             "podwire-client",
             "podwire-linux",

@@ -69,7 +69,8 @@ impl Keeper {
             let looked = look_at(home, device).map_err(failed)?;
             let free = FALLBACKS.map(|number| format!("net{number}")).find(|name| !taken.contains(name));
             let fallback = free.unwrap_or_default();
-            let inside = inside(&device.configuration, looked.0.as_ref(), &looked.1, &fallback);
+            let mut inside = inside(&device.configuration, looked.0.as_ref(), &looked.1, &fallback);
+            inside.bandwidth = device.bandwidth;
             if taken.contains(&inside.name) {
                 let why = format!("the pod has a network device {:?} already", inside.name);
                 return Err(Error::Attach { device: device.device.clone(), why });

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     configuration::{self, Configuration, Wrong},
-    devices::{Device, What},
+    devices::{BANDWIDTH, Device, Offer, What, bits, own},
 };
 use crate::book::{Claim, Given, Pod};
 
@@ -36,6 +36,10 @@ pub(crate) enum Refusal {
     Several { request: String, count: usize, from: &'static str },
     #[error("request {0} asks for admin access, which a network device cannot give")]
     Admin(String),
+    #[error(
+        "the allocation of device {0} says nothing of its bandwidth; the API server has to know consumable capacity"
+    )]
+    NoShare(String),
     #[error("device {0} is not on this node any more")]
     Unknown(String),
     #[error("request {request}: device {device} keeps its hardware address: interface.hardwareAddr")]
@@ -101,8 +105,10 @@ fn given(claim: &Value, result: &Value, asked: Asked<'_>) -> Result<Given, Refus
     files.extend(configuration.files.iter().map(|file| Path::to_owned(file.path())));
     files.sort();
     files.dedup();
+    let bandwidth = share(result, &device.what)?;
     Ok(Given {
         request,
+        bandwidth,
         pool: asked.pool.to_owned(),
         share: result["shareID"].as_str().map(str::to_owned),
         what: device.what.clone(),
@@ -112,6 +118,16 @@ fn given(claim: &Value, result: &Value, asked: Asked<'_>) -> Result<Given, Refus
         files,
         attachment: None,
     })
+}
+
+/// How much of what is shared the claim has.
+fn share(result: &Value, what: &What) -> Result<Option<u64>, Refusal> {
+    if !matches!(what, What::Made(Offer { shared: Some(_), .. })) {
+        return Ok(None);
+    }
+    let amount = result["consumedCapacity"][own(BANDWIDTH)].as_str().and_then(bits);
+    let has = amount.filter(|_| result["shareID"].is_string());
+    has.map(Some).ok_or_else(|| Refusal::NoShare(result["device"].as_str().unwrap_or_default().to_owned()))
 }
 
 /// The configuration of a request: the claim's own word, or else that of its class.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use ipnet::IpNet;
+use podwire_api::quantity::Quantity;
 use podwire_linux::rtnl::Link;
 use podwire_netdev::ChildKind;
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,11 @@ use serde_json::{Map, Value, json};
 
 use super::DOMAIN;
 
+/// What is shared, in the driver's domain.
+pub(crate) const BANDWIDTH: &str = "bandwidth";
+
+/// Bits per second that a claim has at least.
+const LEAST_BANDWIDTH: u64 = 1_000_000;
 /// The longest text of an attribute.
 const TEXT: usize = 64;
 /// Links of other programs' own.
@@ -64,18 +70,34 @@ pub struct Offer {
     pub parent: Option<String>,
     /// Its place among those of the same kind and parent: a number, or the tag of a VLAN.
     pub number: u16,
+    /// One device that many claims have a share of, each with so much of its parent's wire.
+    #[serde(default)]
+    pub shared: Option<Shared>,
+}
+
+/// What claims share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shared {
+    /// How many may be made.
+    pub most: u16,
+    /// Bits per second, of all of them together.
+    pub bandwidth: u64,
 }
 
 impl Offer {
-    /// Reads `macvlan:eth1`, `macvlan:eth1:16`, `vlan:eth1:100-120`, `veth:br0:8`, `dummy::4`.
+    /// Reads `macvlan:eth1`, `macvlan:eth1:16`, `macvlan:eth1:16:10G`, `vlan:eth1:100-120`, `veth:br0:8`, `dummy::4`.
     pub fn parse(text: &str) -> Result<Vec<Offer>, String> {
-        let wrong =
-            |why: &str| format!("{text:?}: {why}; write KIND:PARENT:COUNT, or vlan:PARENT:FIRST-LAST");
+        let wrong = |why: &str| {
+            format!(
+                "{text:?}: {why}; write KIND:PARENT:COUNT, KIND:PARENT:COUNT:BANDWIDTH, or vlan:PARENT:FIRST-LAST"
+            )
+        };
         let parts: Vec<&str> = text.split(':').collect();
-        let (kind, parent, many) = match parts.as_slice() {
-            [kind, parent] => (*kind, *parent, "1"),
-            [kind, parent, many] => (*kind, *parent, *many),
-            _ => return Err(wrong("two or three parts are wanted")),
+        let (kind, parent, many, bandwidth) = match parts.as_slice() {
+            [kind, parent] => (*kind, *parent, "1", None),
+            [kind, parent, many] => (*kind, *parent, *many, None),
+            [kind, parent, many, bandwidth] => (*kind, *parent, *many, Some(*bandwidth)),
+            _ => return Err(wrong("two to four parts are wanted")),
         };
         let number = |text: &str| text.parse::<u16>().map_err(|_| wrong("a number is wanted"));
         let numbers = match (kind, many.split_once('-')) {
@@ -94,6 +116,7 @@ impl Offer {
             return Err(wrong("the parent is no name of a network device"));
         }
         let parent = Some(parent.to_owned()).filter(|name| !name.is_empty());
+        let shared = bandwidth.map(|text| shared(kind, number(many)?, text).map_err(wrong)).transpose()?;
         let one = |number| {
             let kind = match kind {
                 "macvlan" => ChildKind::Macvlan,
@@ -103,16 +126,35 @@ impl Offer {
                 "veth" => ChildKind::Veth,
                 _ => return Err(wrong("kinds are macvlan, ipvlan, vlan, veth and dummy")),
             };
-            Ok(Offer { kind, parent: parent.clone(), number })
+            Ok(Offer { kind, parent: parent.clone(), number, shared: shared.clone() })
         };
-        numbers.map(one).collect()
+        // One that is shared stands for all of them.
+        let count = if shared.is_some() { 1 } else { numbers.len() };
+        numbers.take(count).map(one).collect()
     }
 
     /// The device's name.
     fn name(&self) -> String {
         let parent = self.parent.as_deref().map(|name| label(name) + "-").unwrap_or_default();
-        format!("{parent}{}-{}", self.kind.name(), self.number)
+        match self.shared {
+            Some(_) => format!("{parent}{}", self.kind.name()),
+            None => format!("{parent}{}-{}", self.kind.name(), self.number),
+        }
     }
+}
+
+/// What claims of such devices share.
+fn shared(kind: &str, most: u16, bandwidth: &str) -> Result<Shared, &'static str> {
+    if !["macvlan", "ipvlan", "veth"].contains(&kind) {
+        return Err("bandwidth is shared by macvlan, ipvlan and veth");
+    }
+    let bits = bits(bandwidth).filter(|bits| *bits >= u64::from(most) * LEAST_BANDWIDTH);
+    bits.map(|bandwidth| Shared { most, bandwidth }).ok_or("a bandwidth of at least 1M for each is wanted")
+}
+
+/// Bits per second, as Kubernetes writes amounts; none for what is no amount or less than one.
+pub(crate) fn bits(text: &str) -> Option<u64> {
+    Quantity::parse(text).ok().and_then(|amount| u64::try_from(amount.value()).ok()).filter(|bits| *bits > 0)
 }
 
 /// Whether the kernel takes it as the name of a link.
@@ -159,7 +201,21 @@ impl Device {
         };
         let attributes: Map<String, Value> =
             self.attributes.iter().map(|(name, one)| (name.clone(), value(one))).collect();
-        json!({"name": self.name, "attributes": attributes})
+        let mut device = json!({"name": self.name, "attributes": attributes});
+        if let What::Made(Offer { shared: Some(Shared { most, bandwidth }), .. }) = &self.what {
+            let amount =
+                |bits: u64| Quantity::from_integer(i64::try_from(bits).unwrap_or(i64::MAX)).to_string();
+            // Who says nothing has an equal part.
+            let part = amount(bandwidth / u64::from(*most));
+            let policy = json!({"default": part, "validRange": {"min": amount(LEAST_BANDWIDTH)}});
+            let one = json!({"default": "1", "validValues": ["1"]});
+            device["allowMultipleAllocations"] = true.into();
+            device["capacity"] = json!({
+                own(BANDWIDTH): {"value": amount(*bandwidth), "requestPolicy": policy},
+                own("devices"): {"value": most.to_string(), "requestPolicy": one},
+            });
+        }
+        device
     }
 }
 
@@ -228,7 +284,7 @@ fn may_go(one: &SeenLink, kept: &BTreeSet<u32>) -> bool {
     !own && link.flags & LOOPBACK == 0 && !ROOTED.contains(&kind) && !of_a_pod
 }
 
-fn own(name: &str) -> String {
+pub(crate) fn own(name: &str) -> String {
     format!("{DOMAIN}/{name}")
 }
 

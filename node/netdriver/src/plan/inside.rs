@@ -58,6 +58,8 @@ pub(crate) fn inside(
         vrf: wanted.vrf.clone(),
         switched: wanted.switched.clone(),
         without_programs: wanted.without_programs,
+        // What the claim has of it, and not what it says.
+        bandwidth: None,
         addresses,
         routes,
         rules: all_rules,

@@ -222,6 +222,63 @@ fn character_devices_of_a_claim_are_named_for_containers_that_name_the_claim() {
 }
 
 #[test]
+fn claims_share_a_wire_and_each_has_the_bandwidth_that_it_was_given() {
+    in_node(async {
+        make_device("eth1");
+        let world = World::start(&["macvlan:eth1:4:1G"]).await;
+        let device = world.published("eth1-macvlan", true).await;
+        assert_eq!(device["capacity"]["dra.net/bandwidth"]["value"], "1G", "the API server takes it");
+        let share = |number: u8, bandwidth: &str| {
+            json!({
+                "device": "eth1-macvlan", "shareID": format!("00000000-0000-4000-8000-00000000000{number}"),
+                "consumedCapacity": {"dra.net/bandwidth": bandwidth, "dra.net/devices": "1"},
+            })
+        };
+        let parameters = json!({"interface": {"name": "net1", "addresses": ["10.1.0.7/24"]}});
+        let rates = |pod: &Pod| {
+            pod.netns
+                .run(|| {
+                    let mut socket = Socket::route().unwrap();
+                    let mut found = Vec::new();
+                    for link in socket.links().unwrap() {
+                        let buckets =
+                            socket.qdiscs(link.index).unwrap().into_iter().filter_map(|one| one.tbf);
+                        found.extend(buckets.map(|bucket| (link.kind.clone().unwrap(), bucket.rate)));
+                    }
+                    found.sort();
+                    found
+                })
+                .unwrap()
+        };
+        let mut pods = Vec::new();
+        for (number, name, bandwidth) in [(1, "one", "80M"), (2, "two", "160M")] {
+            let uid = world.claim_of(name, share(number, bandwidth), parameters.clone()).await;
+            assert_eq!(world.prepare(name, &uid).await.unwrap(), ["eth1-macvlan"]);
+            let pod = Pod::of(name);
+            world.run(&pod).await.unwrap();
+            pods.push((name, uid, pod));
+        }
+        for ((.., pod), rate) in pods.iter().zip([10_000_000, 20_000_000]) {
+            assert_eq!(rates(pod), [("ifb".to_owned(), rate), ("macvlan".to_owned(), rate)]);
+        }
+        for (name, uid, pod) in &pods {
+            world.end(pod).await;
+            assert_eq!(
+                pod.netns.run(|| Socket::route().unwrap().links().unwrap().len()).unwrap(),
+                1,
+                "{name}"
+            );
+            world.unprepare(name, uid).await.unwrap();
+        }
+        // One whose allocation says nothing, as by an API server that knows no shares, has nothing.
+        let uid = world.claim("three", "eth1-macvlan", parameters).await;
+        let said = world.prepare("three", &uid).await.unwrap_err();
+        assert!(said.contains("says nothing of its bandwidth"), "{said}");
+        world.stop().await;
+    });
+}
+
+#[test]
 fn the_policy_that_is_shipped_refuses_what_the_driver_would() {
     in_node(async {
         let world = World::start(&[]).await;

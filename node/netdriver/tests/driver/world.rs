@@ -206,12 +206,19 @@ impl World {
 
     /// A claim that is allocated to a device and reserved for a pod of the same name.
     pub(crate) async fn claim(&self, name: &str, device: &str, parameters: Value) -> String {
+        self.claim_of(name, json!({"device": device}), parameters).await
+    }
+
+    /// The same with all that is said of what was allocated.
+    pub(crate) async fn claim_of(&self, name: &str, allocated: Value, parameters: Value) -> String {
+        let mut result = json!({"request": "nic", "driver": NAME, "pool": NODE});
+        result.as_object_mut().unwrap().extend(allocated.as_object().unwrap().clone());
         let made = self.write(name, false, &parameters).await.unwrap();
         let api: Api<ResourceClaim> = Api::namespaced(self.admin.clone(), "default");
         let status = json!({"status": {
             "reservedFor": [{"resource": "pods", "name": name, "uid": format!("pod-{name}")}],
             "allocation": {"devices": {
-                "results": [{"request": "nic", "driver": NAME, "pool": NODE, "device": device}],
+                "results": [result],
                 "config": [{"source": "FromClaim", "requests": ["nic"], "opaque": {"driver": NAME, "parameters": parameters}}],
             }, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [NODE]}]}]}},
         }});

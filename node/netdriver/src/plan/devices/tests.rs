@@ -129,7 +129,29 @@ fn devices_are_offered_on_a_parent_that_stays() {
         "macvlan:e th:1",
         "macvlan:eth1:-1",
         "a:b:c:d",
+        "vlan:eth1:7:1G",
+        "macvlan:eth1:16:1M",
+        "macvlan:eth1:2:fast",
+        "macvlan:eth1:2:1G:1",
     ] {
         Offer::parse(wrong).expect_err(wrong);
     }
+}
+
+#[test]
+fn what_many_share_is_one_device_with_a_capacity() {
+    let seen = Seen { links: vec![link(2, "eth1", None)], uplinks: BTreeSet::new() };
+    let offers = Offer::parse("macvlan:eth1:16:10G").unwrap();
+    let found = devices(&seen, &offers, &[]);
+    assert_eq!((found.len(), found[0].name.as_str()), (1, "eth1-macvlan"));
+    let published = found[0].published();
+    assert_eq!(published["allowMultipleAllocations"], true);
+    let bandwidth = &published["capacity"]["dra.net/bandwidth"];
+    assert_eq!(bandwidth["value"], "10G");
+    assert_eq!(bandwidth["requestPolicy"], json!({"default": "625M", "validRange": {"min": "1M"}}));
+    assert_eq!(published["capacity"]["dra.net/devices"]["value"], "16");
+    assert_eq!(
+        [bits("1.5G"), bits("1Ki"), bits("0"), bits("-1"), bits("x")],
+        [Some(1_500_000_000), Some(1024), None, None, None]
+    );
 }
