@@ -10,12 +10,14 @@ use rustix::net::{
     netlink::{self, SocketAddrNetlink},
 };
 
-use crate::rtnl::Error;
+use crate::rtnl::{Error, socket::set_option};
 
 /// `RTMGRP_LINK`: links come, go and change.
 const LINKS: u32 = 1;
 /// `RTMGRP_IPV4_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_IFADDR | RTMGRP_IPV6_ROUTE`.
 const ADDRESSES_AND_ROUTES: u32 = 0x10 | 0x40 | 0x100 | 0x400;
+/// `NETLINK_LISTEN_ALL_NSID`.
+const LISTEN_EVERYWHERE: i32 = 8;
 /// What the kernel itself says about devices; the other group is udev's.
 const DEVICES: u32 = 1;
 
@@ -26,6 +28,15 @@ impl Notices {
     /// Changes of links in the network namespace of the calling thread.
     pub fn links() -> Result<Notices, Error> {
         Notices::open(None, LINKS)
+    }
+
+    /// Changes of links in the network namespace of the calling thread and in all that have a number there
+    /// ([`Batch::number`](crate::rtnl::Batch::number)).
+    pub fn links_everywhere() -> Result<Notices, Error> {
+        let notices = Notices::links()?;
+        let fail = |source| Error::Socket { attempt: "listen to all namespaces", source };
+        set_option(&notices.0, LISTEN_EVERYWHERE).map_err(fail)?;
+        Ok(notices)
     }
 
     /// Changes of links, addresses and routes in the network namespace of the calling thread.

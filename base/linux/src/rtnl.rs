@@ -7,6 +7,7 @@
 pub mod addr;
 pub mod link;
 pub mod neigh;
+pub mod nsid;
 pub mod programs;
 pub mod route;
 pub mod rule;

@@ -6,6 +6,7 @@ use podwire_netdev::{Attached, Child, Inside, Snapshot};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::health::Watched;
 use crate::plan::{
     configuration::Configuration,
     devices::{Offer, What},
@@ -168,6 +169,17 @@ impl Book {
         let away =
             devices.filter(|device| device.attachment.is_some() && matches!(device.what, What::Link { .. }));
         away.map(|device| (device.device.clone(), device.published.clone())).collect()
+    }
+
+    /// Devices that are in pods.
+    pub(crate) fn attached(&self) -> Vec<Watched> {
+        let devices = self.claims.values().flat_map(|claim| &claim.devices);
+        let watched = |device: &Given| {
+            let at = device.attachment.as_ref()?;
+            let (pool, device) = (device.pool.clone(), device.device.clone());
+            Some(Watched { pool, device, place: at.place.clone(), index: at.attached.as_ref()?.index })
+        };
+        devices.filter_map(watched).collect()
     }
 
     /// After another boot nothing is in any pod; that claims are prepared still holds.

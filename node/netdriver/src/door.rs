@@ -18,6 +18,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use podwire_client::{Api, Client};
 use podwire_trace::{Arrow, Outcome, Participant, Side, What, chain};
 use podwire_wire::{
+    dra_health::dra_resource_health_server::DraResourceHealthServer,
     dra_v1::{
         self, Claim as Named, NodePrepareResourceResponse, NodePrepareResourcesRequest,
         NodePrepareResourcesResponse, NodeUnprepareResourceResponse, NodeUnprepareResourcesRequest,
@@ -43,6 +44,7 @@ use tonic::{Request, Response, Status, service::Routes};
 use crate::{
     book::Claim,
     figures::{Came, Door as At, Figures},
+    health,
     keeper::{self, Answer, Word},
     plan::{self, claim, status::unplanned},
     publications::Publications,
@@ -75,6 +77,7 @@ pub(crate) struct Service {
     pub(crate) teller: Teller,
     pub(crate) figures: Figures,
     pub(crate) publications: Publications,
+    pub(crate) health: watch::Receiver<health::Seen>,
 }
 
 impl Door {
@@ -93,8 +96,10 @@ impl Door {
     pub(crate) async fn run(self, shutdown: CancellationToken) {
         let Door { plugin: (plugin, endpoint), registrar: (registrar, path), service } = self;
         let announcer = Announcer { driver: service.driver.clone(), endpoint: endpoint.clone() };
+        let health = health::Told { seen: service.health.clone(), shutdown: shutdown.clone() };
         let calls = Routes::new(DraPluginServer::new(service.clone()))
-            .add_service(beta::dra_plugin_server::DraPluginServer::new(Older(service)));
+            .add_service(beta::dra_plugin_server::DraPluginServer::new(Older(service)))
+            .add_service(DraResourceHealthServer::new(health));
         let announcing = Routes::new(RegistrationServer::new(announcer));
         // A driver that the kubelet can find is one that answers.
         tokio::join!(serve(plugin, calls, shutdown.clone()), serve(registrar, announcing, shutdown));

@@ -22,6 +22,7 @@ use crate::{
     door::{Door, Service},
     figures::Figures,
     filter::Filter,
+    health::{Watched, Watcher},
     hooks::{Hooks, INDEX},
     inventory::{self, Inventory},
     keeper::{Absent, Keeper, Word},
@@ -105,6 +106,11 @@ impl Config {
         let home = Netns::current()?;
         let (record, book) = Record::open(&self.state_dir)?;
         let (absent, away) = watch::channel(book.absent());
+        let (attached, watched) = watch::channel(book.attached());
+        let (health, healths) = watch::channel(Arc::default());
+        let notices =
+            readable(Notices::links_everywhere().map_err(Error::Notices)?).map_err(Error::Events)?;
+        let watcher = Watcher { notices, attached: watched, seen: health };
         let (offered, seen) = watch::channel(Arc::default());
         let mut looker = Looker {
             inventory: Inventory::of(Netns::current()?, self.sysfs.clone()),
@@ -128,10 +134,23 @@ impl Config {
             teller: teller.clone(),
             figures: figures.clone(),
             publications: publications.clone(),
+            health: healths,
         };
         let door = Door::bind(&self.kubelet_dir, service)?;
-        let keeper = Parts { book, record, home, absent };
-        Ok(Driver { config: self, looker, seen, teller, words, heard, door, keeper, figures, publications })
+        let keeper = Parts { book, record, home, absent, attached };
+        Ok(Driver {
+            config: self,
+            watcher,
+            looker,
+            seen,
+            teller,
+            words,
+            heard,
+            door,
+            keeper,
+            figures,
+            publications,
+        })
     }
 }
 
@@ -147,6 +166,7 @@ pub fn give_all_back(state_dir: &Path, cdi_dir: &Path) -> Result<(), Error> {
         pins: state_dir.join("netns"),
         cdi: Folder { path: cdi_dir.to_owned(), driver: crate::NAME.to_owned() },
         absent: watch::channel(Absent::new()).0,
+        attached: watch::channel(Vec::new()).0,
         teller: Teller::new(crate::NAME),
         figures: Figures::default(),
     };
@@ -169,11 +189,13 @@ struct Parts {
     record: Record,
     home: Netns,
     absent: watch::Sender<Absent>,
+    attached: watch::Sender<Vec<Watched>>,
 }
 
 /// The driver, its sockets bound.
 pub struct Driver {
     config: Config,
+    watcher: Watcher,
     looker: Looker,
     seen: watch::Receiver<Arc<Offered>>,
     teller: Teller,
@@ -194,7 +216,19 @@ impl Driver {
 
     /// Works until `shutdown`. Devices stay where they are, and whoever comes after knows of them.
     pub async fn run(self, shutdown: CancellationToken) {
-        let Driver { config, looker, seen, teller, words, heard, door, keeper, figures, publications } = self;
+        let Driver {
+            config,
+            watcher,
+            looker,
+            seen,
+            teller,
+            words,
+            heard,
+            door,
+            keeper,
+            figures,
+            publications,
+        } = self;
         let keeper = Keeper {
             driver: config.driver_name.clone(),
             book: keeper.book,
@@ -203,6 +237,7 @@ impl Driver {
             pins: config.state_dir.join("netns"),
             cdi: Folder { path: config.cdi_dir.clone(), driver: config.driver_name.clone() },
             absent: keeper.absent,
+            attached: keeper.attached,
             teller: teller.clone(),
             figures: figures.clone(),
         };
@@ -226,6 +261,7 @@ impl Driver {
             stub.run(hooks.clone(), shutdown.clone()),
             door.run(shutdown.clone()),
             looker.run(shutdown.clone()),
+            watcher.run(shutdown.clone()),
             publisher.run(shutdown.clone()),
             teller.run(config.client.clone(), shutdown),
         );

@@ -18,6 +18,7 @@ use crate::{
     book::{Attachment, Book, Claim, Given},
     cdi,
     figures::Figures,
+    health::Watched,
     plan::status::{Became, told},
     record::{self, Record},
     teller::Teller,
@@ -87,6 +88,7 @@ pub(crate) struct Keeper {
     /// Where the runtime finds which character devices come with a claim.
     pub(crate) cdi: cdi::Folder,
     pub(crate) absent: watch::Sender<Absent>,
+    pub(crate) attached: watch::Sender<Vec<Watched>>,
     pub(crate) teller: Teller,
     pub(crate) figures: Figures,
 }
@@ -95,6 +97,7 @@ impl Keeper {
     /// Works until nobody can tell anything more. Blocking.
     pub(crate) fn run(mut self, mut words: mpsc::Receiver<Word>) {
         self.absent.send_replace(self.book.absent());
+        self.attached.send_replace(self.book.attached());
         self.count();
         // The folder may have gone with the last boot; what is prepared is so still.
         for claim in self.book.claims.values() {
@@ -227,6 +230,7 @@ impl Keeper {
     fn write(&mut self) -> Result<(), Error> {
         self.record.write(&self.book)?;
         self.count();
+        self.attached.send_replace(self.book.attached());
         let absent = self.book.absent();
         self.absent.send_if_modified(|before| {
             let changed = *before != absent;

@@ -15,6 +15,7 @@ mod door;
 mod driver;
 mod figures;
 mod filter;
+mod health;
 mod hooks;
 mod inventory;
 mod keeper;

@@ -7,6 +7,7 @@ pub(crate) mod cdi;
 pub(crate) mod claim;
 pub(crate) mod configuration;
 pub(crate) mod devices;
+pub(crate) mod health;
 pub(crate) mod inside;
 pub(crate) mod slices;
 pub(crate) mod status;

@@ -122,7 +122,7 @@ pub(crate) fn readable(notices: Notices) -> io::Result<AsyncFd<Notices>> {
     AsyncFd::new(notices)
 }
 
-async fn spoken(socket: &AsyncFd<Notices>) -> io::Result<()> {
+pub(crate) async fn spoken(socket: &AsyncFd<Notices>) -> io::Result<()> {
     loop {
         let mut ready = socket.readable().await?;
         let said = socket.get_ref().drain().map_err(io::Error::other)?;

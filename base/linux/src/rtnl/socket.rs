@@ -319,7 +319,7 @@ fn read_messages(mut bytes: &[u8], each: &mut impl FnMut(u16, &[u8])) {
     }
 }
 
-fn set_option(fd: &OwnedFd, option: libc::c_int) -> Result<(), Errno> {
+pub(crate) fn set_option(fd: &OwnedFd, option: libc::c_int) -> Result<(), Errno> {
     let on: libc::c_int = 1;
     let len = libc::socklen_t::try_from(size_of_val(&on)).expect("an int is four bytes");
     // SAFETY: `on` lives across the call and `len` is its size.

@@ -1,10 +1,10 @@
 //! Devices into a sandbox: all of them, or none.
 
-use std::path::Path;
+use std::{os::fd::AsFd, path::Path};
 
 use podwire_linux::{
     netns::Netns,
-    rtnl::{LinkRef, Rule, Socket},
+    rtnl::{Batch, LinkRef, Rule, Socket},
 };
 use podwire_netdev as netdev;
 use podwire_trace::chain;
@@ -34,6 +34,7 @@ impl Keeper {
         }
         let pod = Netns::open(netns)?;
         let place = self.pin(sandbox, netns, &pod)?;
+        number(&self.home, &pod);
         let planned = self.plan(sandbox, &place, &pod, &todo);
         // From here on the record knows where every device of them may be.
         let done = planned.and_then(|()| self.write()).and_then(|()| self.carry(&pod, &todo));
@@ -108,6 +109,19 @@ impl Keeper {
             }
         }
         Ok(())
+    }
+}
+
+/// Has the node's namespace hear of links of the pod's, for the health of devices.
+fn number(home: &Netns, pod: &Netns) {
+    let mut batch = Batch::new();
+    batch.number(pod.as_fd());
+    let done = home.run(|| Socket::route()?.exchange(&mut batch).map(drop));
+    match done {
+        Ok(Err(error)) if !error.is_present() => {
+            tracing::warn!(error = chain(&error), "what becomes of devices in a pod is not heard of");
+        }
+        _ => {}
     }
 }
 

@@ -5,9 +5,11 @@
 mod world;
 
 use podwire_client::api::{Api, DeleteParams};
-use podwire_linux::rtnl::{Batch, Bridge, Socket};
+use podwire_linux::rtnl::{Batch, Bridge, LinkChange, LinkRef, Socket};
 use podwire_nri::EventError;
+use podwire_wire::dra_health::{DeviceHealth, HealthStatus, NodeWatchResourcesResponse};
 use serde_json::{Value, json};
+use tonic::Streaming;
 
 use self::world::{Pod, World, in_node, make_device, remove_device, seen, until};
 
@@ -274,6 +276,60 @@ fn claims_share_a_wire_and_each_has_the_bandwidth_that_it_was_given() {
         let uid = world.claim("three", "eth1-macvlan", parameters).await;
         let said = world.prepare("three", &uid).await.unwrap_err();
         assert!(said.contains("says nothing of its bandwidth"), "{said}");
+        world.stop().await;
+    });
+}
+
+/// Waits until the kubelet is told these devices and how they are, and nothing else.
+async fn told_health(
+    health: &mut Streaming<NodeWatchResourcesResponse>,
+    wanted: &[(&str, HealthStatus, &str)],
+) {
+    let hear = async {
+        loop {
+            let told = health.message().await.unwrap().expect("the driver goes on telling");
+            let name = |one: &DeviceHealth| one.device.clone().unwrap().device_name;
+            let told: Vec<_> =
+                told.devices.iter().map(|one| (name(one), one.health(), one.message.clone())).collect();
+            let fits = |(told, wanted): (&(String, HealthStatus, String), &(&str, HealthStatus, &str))| {
+                told.0 == wanted.0 && told.1 == wanted.1 && told.2.contains(wanted.2)
+            };
+            if told.len() == wanted.len() && told.iter().zip(wanted).all(fits) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(world::DEADLINE, hear).await.unwrap_or_else(|_| panic!("{wanted:?} is not told"));
+}
+
+#[test]
+fn the_kubelet_hears_of_a_device_in_a_pod_that_loses_its_carrier_or_goes() {
+    use HealthStatus::{Healthy, Unhealthy};
+    in_node(async {
+        make_device("eth1");
+        let world = World::start(&[]).await;
+        world.published("eth1", true).await;
+        let mut health = world.health().await;
+        told_health(&mut health, &[]).await;
+        let uid = world.claim("one", "eth1", parameters()).await;
+        world.prepare("one", &uid).await.unwrap();
+        let pod = Pod::of("one");
+        world.run(&pod).await.unwrap();
+        told_health(&mut health, &[("eth1", Healthy, "")]).await;
+        let other_end = |up: bool| {
+            let mut batch = Batch::new();
+            batch.set_link(LinkRef::Name("eth1x"), &LinkChange { up: Some(up), ..LinkChange::default() });
+            Socket::route().unwrap().exchange(&mut batch).unwrap();
+        };
+        other_end(false);
+        told_health(&mut health, &[("eth1", Unhealthy, "no carrier")]).await;
+        other_end(true);
+        told_health(&mut health, &[("eth1", Healthy, "")]).await;
+        pod.netns.run(|| remove_device("net1")).unwrap();
+        told_health(&mut health, &[("eth1", Unhealthy, "not in its pod")]).await;
+        world.end(&pod).await;
+        told_health(&mut health, &[]).await;
+        world.unprepare("one", &uid).await.unwrap();
         world.stop().await;
     });
 }

@@ -31,14 +31,21 @@ use podwire_nri::{
     EventError, Host, Nri,
     api::{Container, ContainerEviction, ContainerUpdate, LinuxNamespace, LinuxPodSandbox, PodSandbox},
 };
-use podwire_wire::dra_v1::{
-    Claim, Device, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest,
-    dra_plugin_client::DraPluginClient,
+use podwire_wire::{
+    dra_health::{
+        NodeWatchResourcesRequest, NodeWatchResourcesResponse,
+        dra_resource_health_client::DraResourceHealthClient,
+    },
+    dra_v1::{
+        Claim, Device, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest,
+        dra_plugin_client::DraPluginClient,
+    },
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{runtime::Runtime, task::JoinSet};
 use tokio_util::sync::CancellationToken;
+use tonic::Streaming;
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 pub(crate) const NODE: &str = "node1";
@@ -290,6 +297,13 @@ impl World {
         DraPluginClient::new(podwire_wire::unix::channel(
             self.config.kubelet_dir.join("plugins").join(NAME).join("dra.sock"),
         ))
+    }
+
+    /// How devices in pods are, as the kubelet hears it.
+    pub(crate) async fn health(&self) -> Streaming<NodeWatchResourcesResponse> {
+        let socket = self.config.kubelet_dir.join("plugins").join(NAME).join("dra.sock");
+        let mut kubelet = DraResourceHealthClient::new(podwire_wire::unix::channel(socket));
+        kubelet.node_watch_resources(NodeWatchResourcesRequest {}).await.unwrap().into_inner()
     }
 
     /// NodePrepareResources, as the kubelet calls it; the names of devices, or what the driver says.
