@@ -1,6 +1,10 @@
 //! `podwire netdriver`: network devices of this node for claims of pods, alone beside any kubelet and runtime, or in `up`.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::{
@@ -15,6 +19,7 @@ use podwire_client::{
 use podwire_netdriver::{Config, Driver, NAME, Offer};
 use serde::Deserialize;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     cli::{NetdriverArgs, OfferArgs, UpArgs},
@@ -104,7 +109,7 @@ pub async fn run(args: NetdriverArgs, ring: Ring) -> Result<()> {
         Some(kubeconfig) => client(kubeconfig).await?,
         None => of_pod(args.service_host.as_deref(), args.service_port).await?,
     };
-    let metrics = nri::Metrics::listen(args.bind_address).await?;
+    let metrics = nri::Metrics::listen_beside(args.bind_address).await?;
     let config = Config {
         client,
         node_name: args.hostname_override.clone().unwrap_or_else(node_parts::host_name),
@@ -118,16 +123,59 @@ pub async fn run(args: NetdriverArgs, ring: Ring) -> Result<()> {
         offers: offers(&args.offers)?,
         skip: args.keep.clone(),
     };
-    let driver = config.build().context("start the network driver")?;
-    let figures = driver.metrics();
     let shutdown = until_signal()?;
-    say(&format!("ready driver={} socket={}", args.driver_name, args.nri_socket.display()));
-    tokio::join!(
-        driver.run(shutdown.clone()),
+    // Whoever watches sees that this one is well before it is its turn: only then is the one before it ended.
+    let own: Arc<OnceLock<Figures>> = Arc::default();
+    let figures = {
+        let own = own.clone();
+        move || own.get().map_or_else(String::new, |figures| figures())
+    };
+    let driving = async {
+        let Some(driver) = in_turn(config, &shutdown).await? else { return Ok(()) };
+        // Ignored: it is set here alone.
+        own.set(Box::new(driver.metrics())).ok();
+        say(&format!("ready driver={} socket={}", args.driver_name, args.nri_socket.display()));
+        driver.run(shutdown.clone()).await;
+        Ok(())
+    };
+    let ending = async {
+        let driven: Result<()> = driving.await;
+        // What cannot drive has nothing to tell.
+        shutdown.cancel();
+        driven
+    };
+    let (driven, ..) = tokio::join!(
+        ending,
         nri::Metrics::run(Some(metrics), figures, shutdown.clone()),
-        traced(trace::folder(&args.at)?, ring, shutdown),
+        traced(trace::folder(&args.at)?, ring, shutdown.clone()),
     );
-    Ok(())
+    driven
+}
+
+/// What a driver tells of itself.
+type Figures = Box<dyn Fn() -> String + Send + Sync>;
+
+/// How often it is asked whether the driver before has ended.
+const TURN: Duration = Duration::from_millis(50);
+
+/// The driver, once no other one has its folder; `None` if it is to end before.
+async fn in_turn(config: Config, shutdown: &CancellationToken) -> Result<Option<Driver>> {
+    let mut waits = false;
+    loop {
+        match config.clone().build() {
+            Err(error) if error.is_in_use() => {
+                if !waits {
+                    say(&format!("waiting for the driver that has {}", config.state_dir.display()));
+                }
+                waits = true;
+            }
+            built => return built.context("start the network driver").map(Some),
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(None),
+            () = tokio::time::sleep(TURN) => {}
+        }
+    }
 }
 
 /// Gives every device back that a driver of this instance has in a pod; for when the node goes and nobody drives any more.

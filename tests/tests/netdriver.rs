@@ -4,7 +4,7 @@
 use std::{
     io::{BufRead, BufReader},
     net::TcpStream,
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
     time::Duration,
 };
 
@@ -12,6 +12,7 @@ use anyhow::{Context, Result, ensure};
 use podwire_client::{Client, Config};
 use podwire_linux::rtnl::{Batch, LinkChange, LinkRef, NewAddress, Peer, Route, Socket, Veth};
 use podwire_testkit::{Node, eventually, isolate, mermaid, node::bin_dir};
+use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -177,6 +178,15 @@ struct Alone(Child);
 
 impl Alone {
     fn start(node: &Node) -> Result<Alone> {
+        let (alone, mut said) = Alone::begin(node)?;
+        let mut ready = String::new();
+        said.read_line(&mut ready)?;
+        ensure!(ready.starts_with("ready"), "the driver said {ready:?}");
+        Ok(alone)
+    }
+
+    /// Starts it; what it says is still to be read.
+    fn begin(node: &Node) -> Result<(Alone, BufReader<ChildStdout>)> {
         let log = std::fs::OpenOptions::new()
             .create(true)
             .append(true)
@@ -197,10 +207,8 @@ impl Alone {
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()?;
-        let mut ready = String::new();
-        BufReader::new(child.stdout.take().context("no output")?).read_line(&mut ready)?;
-        ensure!(ready.starts_with("ready"), "the driver said {ready:?}");
-        Ok(Alone(child))
+        let said = BufReader::new(child.stdout.take().context("no output")?);
+        Ok((Alone(child), said))
     }
 }
 
@@ -244,6 +252,39 @@ fn a_driver_that_is_killed_keeps_pods_waiting_and_loses_no_device() -> Result<()
     })?;
     node.assert_no_pod_residue()?;
     drop(driver);
+    node.down()
+}
+
+#[test]
+fn a_driver_that_comes_beside_another_waits_and_goes_on_with_its_devices() -> Result<()> {
+    isolate()?;
+    make_device()?;
+    let before = device()?;
+    let node = Node::up(&[])?;
+    let old = Alone::start(&node)?;
+    published(&node, "eth1")?;
+    let uid = pod(&node, "one", SLEEP)?;
+    allocate(&node, "one", &uid, "eth1")?;
+    node.pod_in_phase("one", "Running")?;
+    let (next, mut said) = Alone::begin(&node)?;
+    let mut line = String::new();
+    said.read_line(&mut line)?;
+    ensure!(line.starts_with("waiting for the driver"), "{line:?}");
+    // As whoever upgrades ends the one before.
+    rustix::process::kill_process(Pid::from_child(&old.0), Signal::TERM)?;
+    line.clear();
+    said.read_line(&mut line)?;
+    ensure!(line.starts_with("ready"), "{line:?}");
+    ensure!(inside(&node, "one", "mtu")? == "1300" && device()?.is_none(), "the pod has its device still");
+    node.podwire(["delete", "pod", "one"])?;
+    is_home(before.as_deref())?;
+    let uid = pod(&node, "two", SLEEP)?;
+    allocate(&node, "two", &uid, "eth1")?;
+    node.pod_in_phase("two", "Running")?;
+    node.podwire(["delete", "pod", "two"])?;
+    is_home(before.as_deref())?;
+    node.assert_no_pod_residue()?;
+    drop((old, next));
     node.down()
 }
 

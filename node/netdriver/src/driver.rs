@@ -154,6 +154,13 @@ impl Config {
     }
 }
 
+impl Error {
+    /// Whether another driver has the folder, as the one before has during an upgrade until it ends.
+    pub fn is_in_use(&self) -> bool {
+        matches!(self, Error::Record(record::Error::InUse { .. }))
+    }
+}
+
 /// Gives back every device that is away by the record in a folder, for a node whose driver is not to come back, and takes away
 /// what the runtime was told of character devices; the calling thread is in the node's network namespace.
 pub fn give_all_back(state_dir: &Path, cdi_dir: &Path) -> Result<(), Error> {

@@ -5,8 +5,11 @@ use std::{convert::Infallible, net::SocketAddr};
 use anyhow::{Context, Result};
 use hyper::{Request, Response, StatusCode, body::Incoming, service::service_fn};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// Readers that may wait to be served.
+const BACKLOG: u32 = 128;
 
 /// The page, listening.
 pub struct Metrics(TcpListener);
@@ -15,6 +18,19 @@ impl Metrics {
     /// Listens on the address.
     pub async fn listen(address: SocketAddr) -> Result<Metrics> {
         let listener = TcpListener::bind(address).await;
+        Ok(Metrics(listener.with_context(|| format!("listen for readers of metrics on {address}"))?))
+    }
+
+    /// The same beside others that listen there, as two of a participant do while one takes over from the other.
+    pub async fn listen_beside(address: SocketAddr) -> Result<Metrics> {
+        let listen = || {
+            let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            socket.set_reuseaddr(true)?;
+            socket.set_reuseport(true)?;
+            socket.bind(address)?;
+            socket.listen(BACKLOG)
+        };
+        let listener: std::io::Result<TcpListener> = listen();
         Ok(Metrics(listener.with_context(|| format!("listen for readers of metrics on {address}"))?))
     }
 
