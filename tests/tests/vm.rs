@@ -14,6 +14,8 @@ mod kernels;
 mod netdriver;
 #[path = "vm/sctp.rs"]
 mod sctp;
+#[path = "vm/sriov.rs"]
+mod sriov;
 #[path = "vm/vrf.rs"]
 mod vrf;
 

@@ -7,8 +7,11 @@
 //! A pair of tests `cut_NAME_before` and `cut_NAME_after` is a power cut: the first runs in a machine with a fresh
 //! disk at `/disk` and says `vm: cut`, upon which the machine is killed; the second runs after another boot on the
 //! same disk, under the first kernel only. Tests `numa_NAME` share a boot of a machine with two NUMA nodes, under the first
-//! kernel only. All other tests share one boot of each kernel.
+//! kernel only, and so do tests `sriov_NAME`, of Debian's generic kernel on a machine with a network card that has virtual
+//! functions: that takes QEMU 8, from Debian's backports where an older one is installed. All other tests share one boot of each
+//! kernel.
 
+mod emulator;
 mod initramfs;
 mod kernel;
 mod machine;
@@ -22,7 +25,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use self::{
-    kernel::LINES,
+    emulator::Emulator,
+    kernel::{Flavour, LINES},
     machine::{Disk, End, Machine},
 };
 
@@ -60,15 +64,19 @@ pub fn run(root: &Path, words: &[&str]) -> Result<()> {
         let test = crate::build::test_binary(root, suite.test, profile)?;
         let names = chosen(&test, suite, words)?;
         for (at, line) in lines.iter().enumerate() {
-            let kernel =
-                kernel::get(&cache, line).with_context(|| format!("get Debian's {line} cloud kernel"))?;
+            let kernel = kernel::get(&cache, line, Flavour::Cloud)
+                .with_context(|| format!("get Debian's {line} cloud kernel"))?;
             // One folder per run: several may run at once.
             let work = cache.join(format!("run-{}", std::process::id()));
             let done = initramfs::pack(&work, &cache, &kernel, &binaries, &test)
                 .context("build the initramfs")
                 .and_then(|initramfs| {
-                    let machine = Machine { kernel: kernel.image.clone(), initramfs, nodes: 1 };
+                    let (kernel, emulator) = (kernel.image.clone(), Emulator::installed());
+                    let machine = Machine { kernel, initramfs, nodes: 1, emulator, card: false };
                     boots(&work, &machine, &names, at == 0)
+                })
+                .and_then(|()| {
+                    if at == 0 { with_card(&work, &cache, line, (&binaries, &test), &names) } else { Ok(()) }
                 });
             fs::remove_dir_all(&work)?;
             done.with_context(|| format!("under Linux {}", kernel.release))?;
@@ -94,11 +102,35 @@ fn chosen(test: &Path, suite: &Suite, words: &[&str]) -> Result<Vec<String>> {
     Ok(names)
 }
 
+/// Whether a test's own name begins so.
+fn begins(name: &str, with: &str) -> bool {
+    name.rsplit("::").next().is_some_and(|last| last.starts_with(with))
+}
+
+/// The tests that need a card with virtual functions, under the kernel that has drivers for one.
+fn with_card(
+    work: &Path,
+    cache: &Path,
+    line: &str,
+    (binaries, test): (&[PathBuf], &Path),
+    names: &[String],
+) -> Result<()> {
+    let names: Vec<&str> = names.iter().map(String::as_str).filter(|name| begins(name, "sriov_")).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let kernel = kernel::get(cache, line, Flavour::Generic).context("get Debian's generic kernel")?;
+    let emulator = Emulator::with_virtual_functions(cache)?;
+    let initramfs = initramfs::pack(&work.join("card"), cache, &kernel, binaries, test)?;
+    let machine = Machine { kernel: kernel.image, initramfs, nodes: 1, emulator, card: true };
+    machine.boot(&Disk::fresh(work)?, &names, End::Off)
+}
+
 fn boots(work: &Path, machine: &Machine, names: &[String], cuts: bool) -> Result<()> {
-    let begins = |name: &str, with: &str| name.rsplit("::").next().is_some_and(|last| last.starts_with(with));
     let is_cut = |name: &str| begins(name, "cut_");
     let all = || names.iter().map(String::as_str);
-    let plain: Vec<&str> = all().filter(|name| !is_cut(name) && !begins(name, "numa_")).collect();
+    let plain: Vec<&str> =
+        all().filter(|name| !is_cut(name) && !begins(name, "numa_") && !begins(name, "sriov_")).collect();
     if !plain.is_empty() {
         machine.boot(&Disk::fresh(work)?, &plain, End::Off)?;
     }

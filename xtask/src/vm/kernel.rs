@@ -1,4 +1,4 @@
-//! Debian's cloud kernels: found, downloaded, unpacked, and their modules in the order they must be loaded.
+//! Debian's kernels: found, downloaded, unpacked, and their modules in the order they must be loaded.
 
 use std::{
     fs,
@@ -17,6 +17,8 @@ pub const LINES: &[&str] = &["6.12", "6.1"];
 /// Kernel modules a node needs, loaded by the init in this order (dependencies follow by themselves). Not nfnetlink_log: the
 /// network plugin must do without it.
 const MODULES: &[&str] = &[
+    // What others ask for when they are loaded, and no table says so.
+    "crc32c_generic",
     "virtio_pci",
     "virtio_blk",
     "ext4",
@@ -45,6 +47,9 @@ const MODULES: &[&str] = &[
     "act_mirred",
     "cls_u32",
     "sch_ingress",
+    // Only Debian's generic kernels have these: a network card with virtual functions, and the functions.
+    "igb",
+    "igbvf",
 ];
 
 /// A kernel that was unpacked.
@@ -56,18 +61,39 @@ pub struct Kernel {
     pub release: String,
 }
 
+/// What a kernel was built for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Flavour {
+    /// Machines of clouds: what they have, and nothing else.
+    Cloud,
+    /// Any machine, with drivers for its cards.
+    Generic,
+}
+
+impl Flavour {
+    /// Whether a package is of it.
+    fn is_of(self, package: &str) -> bool {
+        let is_cloud = package.ends_with("-cloud-amd64");
+        match self {
+            Flavour::Cloud => is_cloud,
+            Flavour::Generic => package.ends_with("-amd64") && !is_cloud && !package.ends_with("-rt-amd64"),
+        }
+    }
+}
+
 /// The newest kernel of a line, from the cache or from Debian.
-pub fn get(cache: &Path, line: &str) -> Result<Kernel> {
-    let folder = cache.join(format!("kernel-{line}"));
+pub fn get(cache: &Path, line: &str, flavour: Flavour) -> Result<Kernel> {
+    let name = if flavour == Flavour::Cloud { "kernel" } else { "kernel-generic" };
+    let folder = cache.join(format!("{name}-{line}"));
     if !folder.join("ok").exists() {
         let prefix = format!("linux-image-{line}.");
         let listed = output(Command::new("apt-cache").args(["pkgnames", &prefix]))?;
-        let mut names: Vec<&str> = listed.lines().filter(|name| name.ends_with("-cloud-amd64")).collect();
+        let mut names: Vec<&str> = listed.lines().filter(|name| flavour.is_of(name)).collect();
         names.sort_by_key(|name| {
             name.split(['.', '+', '-']).filter_map(|part| part.parse::<u32>().ok()).collect::<Vec<_>>()
         });
         let Some(name) = names.last() else {
-            bail!("no {prefix}*-cloud-amd64 is known to apt; run apt-get update")
+            bail!("no fitting {prefix}* is known to apt; run apt-get update")
         };
         unpack(&folder, &[name])?;
     }

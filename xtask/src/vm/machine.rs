@@ -12,6 +12,8 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
+use super::emulator::Emulator;
+
 /// How long one boot may take, tests included.
 const PATIENCE: Duration = Duration::from_secs(2700);
 
@@ -25,6 +27,10 @@ pub struct Machine {
     pub initramfs: PathBuf,
     /// NUMA nodes, each with a CPU and its part of the memory.
     pub nodes: usize,
+    /// What emulates it.
+    pub emulator: Emulator,
+    /// It has a network card with virtual functions.
+    pub card: bool,
 }
 
 /// The machine's memory in MB.
@@ -63,6 +69,11 @@ impl Disk {
 }
 
 impl Machine {
+    /// The emulator's words for a card with virtual functions, on a port of its own; nothing is at the other end of its wire.
+    fn card(&self) -> &'static [&'static str] {
+        if self.card { &["-device", "pcie-root-port,id=port0", "-device", "igb,bus=port0"] } else { &[] }
+    }
+
     /// The emulator's words for several NUMA nodes.
     fn numa(&self) -> Vec<String> {
         if self.nodes < 2 {
@@ -83,11 +94,14 @@ impl Machine {
         let mut names = tests.join(" ").into_bytes();
         names.resize(names.len().next_multiple_of(SECTOR), 0);
         fs::write(&list, names)?;
-        let mut emulator = Command::new("qemu-system-x86_64")
+        let mut emulator = self
+            .emulator
+            .command()
             .args(["-machine", "q35,accel=tcg", "-cpu", "max", "-nographic", "-no-reboot"])
             .args(["-m", &MEMORY.to_string()])
             .args(self.numa())
             .args(["-nic", "none", "-monitor", "none"])
+            .args(self.card())
             .arg("-drive")
             .arg(format!("file={},format=raw,if=virtio", disk.0.display()))
             .arg("-drive")
