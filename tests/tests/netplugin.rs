@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use podwire_testkit::{Node, eventually, isolate};
+use serde_json::json;
 
 use self::pods::{Ask, Pods, TCP, UDP, namespace, policy};
 
@@ -210,6 +211,52 @@ fn carries(from: &std::net::TcpStream, to: &std::net::TcpStream) -> Result<bool,
     let (mut from, mut to) = (from, to);
     from.write_all(b"x").map_err(|error| error.to_string())?;
     Ok(to.read(&mut [0; 64]).is_ok_and(|bytes| bytes > 0))
+}
+
+#[test]
+fn peers_by_nodes_follow_labels_and_addresses_and_cut_what_stands() -> Result<()> {
+    isolate()?;
+    let node = Node::up(&[])?;
+    let pods = Pods::run(&node, &["default/client"])?;
+    // An object with the address of this machine that pods see; nobody runs pods for it.
+    let api = http::Api::of(&node.kubeconfig())?;
+    let gate = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gate", "labels": {"role": "front"}},
+        "spec": {"unschedulable": true}, "status": {"addresses": [{"type": "InternalIP", "address": "10.88.0.1"}]}});
+    api.must("POST", "/api/v1/nodes", Some(&gate))?;
+    node.apply(DEFINITION)?;
+    let object = "apiVersion: policy.networking.k8s.io/v1alpha2\nkind: ClusterNetworkPolicy\nmetadata: {name: no-gates}\nspec:\n  tier: Admin\n  priority: 10\n  subject: {namespaces: {}}\n  egress:\n  - {name: gates, action: Deny, to: [{nodes: {matchLabels: {role: back}}}], protocols: [{tcp: {}}]}\n";
+    eventually("the kind is served", Duration::from_secs(20), || {
+        node.apply(object).map_err(|error| format!("{error:#}"))
+    })?;
+    let (from_pod, at_node) = pods.connect("default/client", "node", 81)?;
+    let good = |result: Result<bool, String>| matches!(result, Ok(true));
+    ensure!(good(carries(&from_pod, &at_node)));
+    pods.all(&[("default/client", "node", TCP, 80, true)])?;
+
+    let label = |role: &str| -> Result<()> {
+        let body = json!({"metadata": {"labels": {"role": role}}}).to_string();
+        let kind = [("Content-Type", "application/merge-patch+json")];
+        let answer = api.ask(&api.admin, "PATCH", "/api/v1/nodes/gate", &kind, body.as_bytes())?;
+        ensure!(answer.status == 200, "{}", answer.brief());
+        Ok(())
+    };
+    label("back")?;
+    pods.eventually(("default/client", "node", TCP, 80, false))?;
+    let why = node.podwire(["netplugin", "explain", "default/client", "--to", "10.88.0.1:80"])?;
+    ensure!(why.starts_with("denied: ") && why.contains("denied by no-gates egress[0] \"gates\""), "{why}");
+    eventually("the connection is cut", Duration::from_secs(20), || match carries(&from_pod, &at_node)? {
+        true => Err("it goes on".to_owned()),
+        false => Ok(()),
+    })?;
+    pods.all(&[("default/client", "node", UDP, 80, true), ("node", "default/client", TCP, 80, true)])?;
+    label("front")?;
+    pods.eventually(("default/client", "node", TCP, 80, true))?;
+    label("back")?;
+    pods.eventually(("default/client", "node", TCP, 80, false))?;
+    api.must("DELETE", "/api/v1/nodes/gate", None)?;
+    pods.eventually(("default/client", "node", TCP, 80, true))?;
+    pods.delete(&node, "default/client")?;
+    node.down()
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! ClusterNetworkPolicy of policy.networking.k8s.io/v1alpha2 in the planner's words.
 //!
-//! Read from the object as it is, for its definition belongs to the cluster and may be newer than we are. Whom or what a
-//! rule means and we do not know, an Accept does not match; a Deny or a Pass with such a part denies everything, as the
-//! API demands of those who do not understand it. Peers by node and by domain name are such parts. Pure.
+//! Read from the object as it is, for its definition belongs to the cluster and may be newer than we are. An Accept with a part
+//! that we do not know matches nothing; a Deny or a Pass with such a part denies everything, as the API demands of those who do
+//! not understand it. Peers by domain name are such parts: who has a name is not known to those who see packets. Pure.
 //!
 //! <https://network-policy-api.sigs.k8s.io/>
 
@@ -70,6 +70,11 @@ impl ClusterPolicy {
         there && self.subjects.pods.matches(labels)
     }
 
+    /// Whether it speaks of nodes.
+    pub fn means_nodes(&self) -> bool {
+        self.rules.iter().flat_map(|rule| &rule.whom.peers).any(|peer| matches!(peer, Peer::Nodes(_)))
+    }
+
     /// Reads an object; one whose tier is not known governs nobody, which is told.
     pub fn read(object: &Value) -> Result<ClusterPolicy, String> {
         let spec = &object["spec"];
@@ -95,7 +100,7 @@ impl ClusterPolicy {
                     Some(name) if !name.is_empty() => format!("{field}[{at}] {name:?}"),
                     _ => format!("{field}[{at}]"),
                 };
-                rules.push(read_rule(direction, rule, &rule[peers], place, &mut mistakes));
+                rules.push(read_rule(direction, rule, peers, place, &mut mistakes));
             }
         }
         Ok(ClusterPolicy { name, tier, priority, subjects, rules, mistakes })
@@ -109,7 +114,7 @@ fn everybody() -> Pods {
 fn read_rule(
     direction: Direction,
     rule: &Value,
-    peers: &Value,
+    field: &str,
     place: String,
     mistakes: &mut Vec<String>,
 ) -> ClusterRule {
@@ -124,10 +129,10 @@ fn read_rule(
     };
     let before = mistakes.len();
     let mut understood = Vec::new();
-    for (at, one) in peers.as_array().into_iter().flatten().enumerate() {
+    for (at, one) in rule[field].as_array().into_iter().flatten().enumerate() {
         match peer(one, direction) {
             Ok(found) => understood.extend(found),
-            Err(error) => mistakes.push(format!("spec.{place}.peers[{at}]: {error}")),
+            Err(error) => mistakes.push(format!("spec.{place}.{field}[{at}]: {error}")),
         }
     }
     let ports = match rule["protocols"].as_array().map(Vec::as_slice).unwrap_or_default() {
@@ -143,9 +148,12 @@ fn read_rule(
             Some(ports)
         }
     };
-    if mistakes.len() > before && action != Action::Accept {
-        let whom = Allowed { peers: vec![Peer::Anybody], ports: None, place };
-        return ClusterRule { direction, action: Action::Deny, whom };
+    if mistakes.len() > before {
+        let (action, peers) = match action {
+            Action::Accept => (Action::Accept, Vec::new()),
+            Action::Deny | Action::Pass => (Action::Deny, vec![Peer::Anybody]),
+        };
+        return ClusterRule { direction, action, whom: Allowed { peers, ports: None, place } };
     }
     ClusterRule { direction, action, whom: Allowed { peers: understood, ports, place } }
 }
@@ -170,6 +178,12 @@ fn pods(object: &Value) -> Result<Pods, String> {
 }
 
 fn peer(object: &Value, direction: Direction) -> Result<Vec<Peer>, String> {
+    if object.as_object().is_some_and(|fields| fields.len() > 1) {
+        return Err("more than one field, of which only one may be there".to_owned());
+    }
+    if let Some(nodes) = object.get("nodes").filter(|_| direction == Direction::Egress) {
+        return Ok(vec![Peer::Nodes(selector(nodes)?)]);
+    }
     if let Some(networks) = object["networks"].as_array().filter(|_| direction == Direction::Egress) {
         let block = |text: &Value| {
             let within = net(text.as_str().ok_or("not a block of addresses")?)?;
@@ -177,10 +191,8 @@ fn peer(object: &Value, direction: Direction) -> Result<Vec<Peer>, String> {
         };
         return networks.iter().map(block).collect();
     }
-    for unknown in ["nodes", "domainNames"] {
-        if object.get(unknown).is_some() {
-            return Err(format!("{unknown} is not enforced here"));
-        }
+    if object.get("domainNames").is_some() {
+        return Err("domainNames is not enforced here".to_owned());
     }
     Ok(vec![Peer::Pods(pods(object)?)])
 }
@@ -230,11 +242,36 @@ mod tests {
     }
 
     #[test]
+    fn nodes_are_peers_of_egress_only_and_alone() {
+        let peers = |direction: &str, field: &str, peer: Value| {
+            let policy = read(json!({"tier": "Admin", "priority": 1, "subject": {"namespaces": {}},
+                direction: [{"action": "Accept", field: [peer]}]}));
+            (policy.rules[0].whom.peers.clone(), policy.mistakes)
+        };
+        let (found, mistakes) = peers("egress", "to", json!({"nodes": {"matchLabels": {"a": "b"}}}));
+        let [Peer::Nodes(selector)] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((selector.to_string(), mistakes.len()), ("a=b".to_owned(), 0));
+        let everything = Peer::Nodes(Selector::everything());
+        assert_eq!(peers("egress", "to", json!({"nodes": {}})).0, [everything]);
+        let operator = json!({"matchExpressions": [{"key": "a", "operator": "Near"}]});
+        for (direction, field, peer) in [
+            ("ingress", "from", json!({"nodes": {}})),
+            ("egress", "to", json!({"nodes": {}, "namespaces": {}})),
+            ("egress", "to", json!({"nodes": operator})),
+            ("egress", "to", json!({"nodes": null})),
+            ("egress", "to", json!({})),
+        ] {
+            let (found, mistakes) = peers(direction, field, peer.clone());
+            assert_eq!((found.len(), mistakes.len()), (0, 1), "{peer}: {mistakes:?}");
+        }
+    }
+
+    #[test]
     fn what_is_not_known_accepts_nothing_and_denies_everything() {
         let rule = |action: &str| {
             let policy = read(json!({
                 "tier": "Baseline", "priority": 1, "subject": {"namespaces": {}},
-                "egress": [{"action": action, "to": [{"nodes": {}}]}],
+                "egress": [{"action": action, "to": [{"namespaces": {}}, {"domainNames": ["a.example"]}]}],
             }));
             assert_eq!(policy.mistakes.len(), 1);
             let rule = policy.rules[0].clone();

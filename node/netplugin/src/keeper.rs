@@ -1,6 +1,6 @@
 //! The one thread that owns the plan and the table: it hears words, plans, and loads what differs.
 //!
-//! Nothing is loaded before everything is known (policies, namespaces and pods from the API server, sandboxes from the
+//! Nothing is loaded before everything is known (policies, namespaces, pods and nodes from the API server, sandboxes from the
 //! runtime): a table of an earlier process keeps deciding until then, and the floor stands from the beginning. A
 //! transaction that is refused makes the table be read back and corrected; a pod's word is answered only when its rules
 //! stand. Input: [`Word`]s. Output: answers, and a [`Status`] that says what is missing.
@@ -20,7 +20,7 @@ use crate::inside::Inside;
 use crate::links::{Links, Looked};
 use crate::plan::evaluate::{Flow, judge};
 use crate::plan::inside::Touched;
-use crate::plan::{Counts, Labels, Planner, Pod, Sandbox};
+use crate::plan::{Counts, Labels, Node, Planner, Pod, Sandbox};
 use crate::pod_network::chosen::Networks;
 use crate::pod_network::status::Statuses;
 use crate::policy::{Direction, ObjectKey, Policy};
@@ -44,13 +44,21 @@ pub(crate) enum Source {
     Namespaces,
     /// Pods.
     Pods,
+    /// Nodes, or that nobody can ask for any.
+    Nodes,
     /// PodNetworks, or that there is no such kind.
     PodNetworks,
 }
 
 impl Source {
-    const ALL: [Source; 5] =
-        [Source::Policies, Source::ClusterPolicies, Source::Namespaces, Source::Pods, Source::PodNetworks];
+    const ALL: [Source; 6] = [
+        Source::Policies,
+        Source::ClusterPolicies,
+        Source::Namespaces,
+        Source::Pods,
+        Source::Nodes,
+        Source::PodNetworks,
+    ];
 
     /// Those that say whom policies govern.
     fn decides(self) -> bool {
@@ -63,6 +71,7 @@ impl Source {
             Source::ClusterPolicies => "clusternetworkpolicies",
             Source::Namespaces => "namespaces",
             Source::Pods => "pods",
+            Source::Nodes => "nodes",
             Source::PodNetworks => "podnetworks",
         }
     }
@@ -79,6 +88,10 @@ pub(crate) enum Word {
     Pod(ObjectKey, Pod),
     /// A pod went.
     PodGone(ObjectKey),
+    /// A node came or changed.
+    Node(String, Node),
+    /// A node went.
+    NodeGone(String),
     /// A policy came or changed.
     Policy(Policy),
     /// A policy went.
@@ -99,10 +112,14 @@ pub(crate) enum Word {
     NamespacesListed(HashSet<String>),
     /// A list of pods is complete.
     PodsListed(HashSet<ObjectKey>),
+    /// A list of nodes is complete.
+    NodesListed(HashSet<String>),
     /// A list of policies is complete.
     PoliciesListed(HashSet<ObjectKey>),
     /// A list of cluster policies is complete.
     ClusterPoliciesListed(HashSet<String>),
+    /// All cluster policies, and all nodes if these mean any, as they were read and not heard.
+    ClusterRead(HashSet<String>, Option<HashSet<String>>),
     /// A list of one namespace's policies is complete.
     PoliciesOfListed(String, HashSet<ObjectKey>),
     /// A source cannot be heard.
@@ -278,6 +295,12 @@ impl Keeper {
                 self.statuses.pod_gone(&key);
                 self.planner.pod_gone(&key);
             }
+            Word::Node(name, node) => self.planner.node(&name, node),
+            Word::NodeGone(name) => self.planner.node_gone(&name),
+            Word::NodesListed(names) => {
+                self.planner.keep_nodes(&names);
+                self.heard(Source::Nodes);
+            }
             Word::Policy(policy) => self.policy(policy),
             Word::PolicyGone(key) => self.planner.policy_gone(&key),
             Word::ClusterPolicy(policy) => {
@@ -303,6 +326,10 @@ impl Keeper {
             Word::ClusterPoliciesListed(names) => {
                 self.planner.keep_cluster_policies(&names);
                 self.heard(Source::ClusterPolicies);
+            }
+            Word::ClusterRead(policies, nodes) => {
+                nodes.iter().for_each(|names| self.planner.keep_nodes(names));
+                self.planner.keep_cluster_policies(&policies);
             }
             Word::PoliciesOfListed(namespace, keys) => self.planner.keep_policies_of(&namespace, &keys),
             Word::Interrupted(source, why) => {
@@ -470,7 +497,8 @@ impl Keeper {
             self.now.transactions += 1;
             match self.table.apply(&change) {
                 Ok(()) => {
-                    self.cut_later(!change.removed.is_empty() || !change.chains.is_empty());
+                    let denied = !change.added.is_empty() && self.planner.denies();
+                    self.cut_later(denied || !change.removed.is_empty() || !change.chains.is_empty());
                     return (change.size(), Some(Touched::Sets(change.touched())));
                 }
                 Err(error) => {

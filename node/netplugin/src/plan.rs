@@ -11,6 +11,7 @@ mod compile;
 pub mod evaluate;
 mod groups;
 pub mod inside;
+mod nodes;
 mod peers;
 mod rules;
 pub mod tables;
@@ -22,9 +23,10 @@ use sha2::{Digest, Sha256};
 
 use self::compile::Use;
 use self::groups::Groups;
+use self::nodes::Nodes;
 use self::peers::{Endpoint, PeerId, Peers};
 use self::tables::{Change, Family, Found, Key, Kind, Tables};
-use crate::cluster_policy::ClusterPolicy;
+use crate::cluster_policy::{Action, ClusterPolicy, ClusterRule};
 use crate::policy::{ObjectKey, Policy};
 
 /// Labels of an object.
@@ -76,6 +78,8 @@ pub(crate) fn name_of(parts: &[&str]) -> String {
     hex::encode(&hasher.finalize()[..12])
 }
 
+pub use self::nodes::Node;
+
 pub(crate) use self::groups::maps_of;
 pub(crate) use self::peers::peer_set;
 
@@ -117,6 +121,7 @@ pub struct Planner {
     cluster: BTreeMap<String, HeldClusterPolicy>,
     block_users: HashMap<String, usize>,
     peers: Peers,
+    nodes: Nodes,
     groups: Groups,
     tables: Tables,
 }
@@ -144,6 +149,7 @@ impl Planner {
             cluster: BTreeMap::new(),
             block_users: HashMap::new(),
             peers: Peers::new(families.to_vec()),
+            nodes: Nodes::new(families.to_vec()),
             groups: Groups::default(),
             tables,
         }
@@ -176,7 +182,7 @@ impl Planner {
             cluster_policies: self.cluster.len(),
             pods: self.pods.len(),
             sandboxes: self.sandboxes.len(),
-            selectors: self.peers.len(),
+            selectors: self.peers.len() + self.nodes.len(),
             elements: self.tables.elements(),
         }
     }
@@ -184,6 +190,12 @@ impl Planner {
     /// Whether a namespace is known.
     pub fn knows_namespace(&self, name: &str) -> bool {
         self.namespaces.contains_key(name)
+    }
+
+    /// Whether somebody who becomes a peer can lose what was allowed, and not only win.
+    pub fn denies(&self) -> bool {
+        let denies = |rule: &ClusterRule| rule.action != Action::Accept;
+        self.cluster.values().any(|held| held.policy.rules.iter().any(denies))
     }
 
     /// The sandboxes of this node.

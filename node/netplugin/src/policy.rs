@@ -163,6 +163,8 @@ pub enum Peer {
     Anybody,
     /// These pods.
     Pods(Pods),
+    /// The addresses of these nodes.
+    Nodes(Selector),
     /// These addresses, without some of them.
     Block {
         /// The addresses.
@@ -416,6 +418,7 @@ mod tests {
             .map(|peer| match peer {
                 Peer::Pods(pods) => pods.to_string(),
                 Peer::Block { within, except } => format!("{within} without {except:?}"),
+                Peer::Nodes(selector) => format!("nodes {selector}"),
                 Peer::Anybody => "anybody".into(),
             })
             .collect();

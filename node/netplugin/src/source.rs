@@ -1,5 +1,5 @@
 //! What the API server tells: NetworkPolicies, namespaces and pods of the whole cluster, and ClusterNetworkPolicies and
-//! PodNetworks while their definitions exist.
+//! PodNetworks while their definitions exist. Nodes are asked for beside ClusterNetworkPolicies, as nobody else speaks of them.
 //!
 //! Tasks, all ended by `shutdown`: one for each kind, which turns its watch into [`Word`]s. A watch that fails is told to
 //! the keeper and goes on by itself.
@@ -7,22 +7,23 @@
 use std::collections::HashSet;
 use std::hash::Hash;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use podwire_client::api::{Api, ApiResource, GroupVersionKind, ListParams};
 use podwire_client::watcher::{self, Event};
 use podwire_client::{Client, DynamicObject, Meta, Object, ResourceExt};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster_policy::ClusterPolicy;
 use crate::keeper::{Source, Word};
 use crate::notices::Notices;
-use crate::plan::Pod;
+use crate::plan::{Node, Pod};
 use crate::pod_network::{attach, spec};
 use crate::policy::{ObjectKey, Policy, protocol_of};
 
@@ -48,7 +49,16 @@ struct Tell<K, I> {
     key: fn(&K) -> I,
     come: Box<dyn Fn(K) -> Word + Send + Sync>,
     gone: fn(I) -> Word,
-    listed: fn(HashSet<I>) -> Word,
+    listed: Box<dyn Fn(HashSet<I>) -> Word + Send + Sync>,
+}
+
+/// What is watched while a definition exists.
+struct Defined<'a> {
+    resource: ApiResource,
+    source: Source,
+    watch: Box<dyn Fn() -> BoxFuture<'a, ()> + Send + Sync + 'a>,
+    /// What is told where there is none.
+    absent: fn() -> Vec<Word>,
 }
 
 impl Sources {
@@ -64,30 +74,40 @@ impl Sources {
                 Word::Policy(policy)
             }),
             gone: Word::PolicyGone,
-            listed: Word::PoliciesListed,
+            listed: Box::new(Word::PoliciesListed),
         };
         let namespaces = Tell {
             source: Source::Namespaces,
             key: |one: &core::Namespace| one.name_any(),
             come: Box::new(|one| Word::Namespace(one.name_any(), one.metadata.labels.unwrap_or_default())),
             gone: Word::NamespaceGone,
-            listed: Word::NamespacesListed,
+            listed: Box::new(Word::NamespacesListed),
         };
         let pods = Tell {
             source: Source::Pods,
             key: |one: &core::Pod| key(one),
             come: Box::new(|one| Word::Pod(key(&one), pod(&one))),
             gone: Word::PodGone,
-            listed: Word::PodsListed,
+            listed: Box::new(Word::PodsListed),
         };
-        let (wide, of_wide) = (self.cluster_policies(), cluster_policies());
-        let (networks, of_networks) = (self.networks(), attach::resource());
+        let wide = Defined {
+            resource: cluster_policies(),
+            source: Source::ClusterPolicies,
+            watch: Box::new(|| self.watch_cluster_policies(shutdown.clone()).boxed()),
+            absent: || vec![Word::NodesListed(HashSet::new()), Word::ClusterPoliciesListed(HashSet::new())],
+        };
+        let networks = Defined {
+            resource: attach::resource(),
+            source: Source::PodNetworks,
+            watch: Box::new(|| self.watch_networks(shutdown.clone()).boxed()),
+            absent: || vec![Word::NetworksListed(HashSet::new())],
+        };
         tokio::join!(
             self.watch(Api::all(self.client.clone()), &policies, shutdown.clone()),
             self.watch(Api::all(self.client.clone()), &namespaces, shutdown.clone()),
             self.watch(Api::all(self.client.clone()), &pods, shutdown.clone()),
-            self.while_defined(&of_wide, &wide, shutdown.clone()),
-            self.while_defined(&of_networks, &networks, shutdown.clone()),
+            self.while_defined(&wide, shutdown.clone()),
+            self.while_defined(&networks, shutdown.clone()),
         );
     }
 
@@ -142,13 +162,26 @@ impl Sources {
         }
     }
 
-    /// Watches a definition, and its objects while there is one.
-    async fn while_defined<I: Clone + Eq + Hash + Send + Sync>(
-        &self,
-        resource: &ApiResource,
-        tell: &Tell<DynamicObject, I>,
-        shutdown: CancellationToken,
-    ) {
+    /// ClusterNetworkPolicies, once the nodes are known that they may mean: a rule about nodes must not be heard before.
+    async fn watch_cluster_policies(&self, shutdown: CancellationToken) {
+        let known = Arc::new(Notify::new());
+        let (nodes, policies) = (nodes(known.clone()), self.cluster_policies());
+        let resource = cluster_policies();
+        let then = async {
+            known.notified().await;
+            self.watch(Api::all_with(self.client.clone(), &resource), &policies, shutdown.clone()).await;
+        };
+        tokio::join!(self.watch(Api::all(self.client.clone()), &nodes, shutdown.clone()), then);
+    }
+
+    async fn watch_networks(&self, shutdown: CancellationToken) {
+        let api = Api::all_with(self.client.clone(), &attach::resource());
+        self.watch(api, &self.networks(), shutdown).await;
+    }
+
+    /// Watches a definition, and what belongs to it while there is one.
+    async fn while_defined(&self, defined: &Defined<'_>, shutdown: CancellationToken) {
+        let resource = &defined.resource;
         let definition = ApiResource::from_gvk_with_plural(
             &GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
             "customresourcedefinitions",
@@ -188,20 +221,19 @@ impl Sources {
                 Some(Ok(Event::Delete(_))) => false,
                 Some(Err(error)) => {
                     tracing::warn!(definition = name, error = %error, "a definition is not heard of; will retry");
-                    self.tell(Word::Interrupted(tell.source, error.to_string())).await;
+                    self.tell(Word::Interrupted(defined.source, error.to_string())).await;
                     continue;
                 }
                 None => return,
             };
             match (exists, objects.is_some()) {
-                (true, false) => {
-                    let api = Api::all_with(self.client.clone(), resource);
-                    objects = Some(Box::pin(self.watch(api, tell, shutdown.clone())));
-                }
+                (true, false) => objects = Some((defined.watch)()),
                 (false, _) => {
                     objects = None;
-                    if !self.tell((tell.listed)(HashSet::new())).await {
-                        return;
+                    for word in (defined.absent)() {
+                        if !self.tell(word).await {
+                            return;
+                        }
                     }
                 }
                 (true, true) => {}
@@ -235,7 +267,7 @@ impl Sources {
                 }
             }),
             gone: Word::ClusterPolicyGone,
-            listed: Word::ClusterPoliciesListed,
+            listed: Box::new(Word::ClusterPoliciesListed),
         }
     }
 
@@ -250,7 +282,7 @@ impl Sources {
                 Word::Network(key(&one), one.data)
             }),
             gone: Word::NetworkGone,
-            listed: Word::NetworksListed,
+            listed: Box::new(Word::NetworksListed),
         }
     }
 
@@ -267,6 +299,12 @@ impl Sources {
         let policies: Api<NetworkPolicy> = Api::namespaced(self.client.clone(), namespace);
         let policies = policies.list(&ListParams::default()).await?;
         let wide = all_defined(Api::all_with(self.client.clone(), &cluster_policies())).await?;
+        let read: Vec<ClusterPolicy> =
+            wide.iter().filter_map(|one| ClusterPolicy::read(&one.data).ok()).collect();
+        let nodes: Option<Vec<core::Node>> = match read.iter().any(ClusterPolicy::means_nodes) {
+            true => Some(Api::all(self.client.clone()).list(&ListParams::default()).await?.items),
+            false => None,
+        };
         let networks = Api::namespaced_with(self.client.clone(), namespace, &attach::resource());
         let networks = all_defined(networks).await?;
         let mut words: Vec<Word> = Vec::new();
@@ -276,10 +314,12 @@ impl Sources {
         let keys = policies.items.iter().map(key).collect();
         words.extend(policies.items.iter().map(|one| Word::Policy(Policy::read(one))));
         words.push(Word::PoliciesOfListed(namespace.to_owned(), keys));
+        let known = nodes.iter().flatten().map(|one| Word::Node(one.name_any(), node(one)));
+        words.extend(known);
+        words.extend(read.into_iter().map(|policy| Word::ClusterPolicy(Box::new(policy))));
         let names = wide.iter().map(ResourceExt::name_any).collect();
-        let read = wide.iter().filter_map(|one| ClusterPolicy::read(&one.data).ok());
-        words.extend(read.map(|policy| Word::ClusterPolicy(Box::new(policy))));
-        words.push(Word::ClusterPoliciesListed(names));
+        let of_nodes = nodes.map(|all| all.iter().map(ResourceExt::name_any).collect());
+        words.push(Word::ClusterRead(names, of_nodes));
         let keys = networks.iter().map(key).collect();
         words.extend(networks.into_iter().map(|one| Word::Network(key(&one), one.data)));
         words.push(Word::NetworksOfListed(namespace.to_owned(), keys));
@@ -306,6 +346,29 @@ fn cluster_policies() -> ApiResource {
 
 fn key(object: &impl ResourceExt) -> ObjectKey {
     ObjectKey { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
+}
+
+/// How nodes are told; `known` is notified when all have been.
+fn nodes(known: Arc<Notify>) -> Tell<core::Node, String> {
+    Tell {
+        source: Source::Nodes,
+        key: |one: &core::Node| one.name_any(),
+        come: Box::new(|one| Word::Node(one.name_any(), node(&one))),
+        gone: Word::NodeGone,
+        listed: Box::new(move |names| {
+            known.notify_one();
+            Word::NodesListed(names)
+        }),
+    }
+}
+
+/// What counts of a node: names that stand among its addresses are no addresses.
+fn node(object: &core::Node) -> Node {
+    let of_status = object.status.iter().flat_map(|status| status.addresses.iter().flatten());
+    let addresses = of_status
+        .filter(|one| matches!(one.type_.as_str(), "InternalIP" | "ExternalIP"))
+        .filter_map(|one| one.address.parse().ok());
+    Node { labels: object.labels().clone(), addresses: addresses.collect() }
 }
 
 /// What counts of a pod.

@@ -84,6 +84,31 @@ fn policies_add_up_and_tiers_stand_around_them() {
 }
 
 #[test]
+fn nodes_are_reached_as_policies_say_and_only_elements_change() {
+    let mut world = World::new();
+    let subject = json!({"namespaces": {"matchLabels": {"ns": "x"}}});
+    let front = json!([{"nodes": {"matchLabels": {"role": "front"}}}]);
+    world.node("here", "front");
+    assert!(world.reaches("x/a", "node", TCP, 80) && world.reaches("x/a", "node", UDP, 80));
+    world.cluster(
+        "no-nodes",
+        &json!({"tier": "Admin", "priority": 1, "subject": subject,
+        "egress": [{"action": "Deny", "to": front, "protocols": [{"tcp": {}}]}]}),
+    );
+    world.check("a policy about nodes says nothing about pods");
+    assert!(!world.passes("x/a", "node", TCP, 80) && world.reaches("x/a", "node", UDP, 80));
+    assert!(world.reaches("y/a", "node", TCP, 80) && world.reaches("node", "x/a", TCP, 80));
+    world.node("here", "back");
+    assert!(world.reaches("x/a", "node", TCP, 80));
+    world.node("here", "front");
+    assert!(!world.passes("x/a", "node", TCP, 80));
+    // Whoever takes the table over finds it as it should be.
+    world.check_listing();
+    world.restart();
+    assert!(world.reaches("x/a", "node", TCP, 80), "it has not been told of that policy");
+}
+
+#[test]
 fn unknown_addresses_are_closed_and_the_node_is_not() {
     let mut world = World::new();
     assert!(world.reaches("y/b", "x/a", TCP, 80) && world.reaches("node", "x/a", UDP, 80));

@@ -29,12 +29,36 @@ impl Pod {
     }
 }
 
+/// A node as a destination.
+#[derive(Debug, Clone)]
+pub(crate) struct Host {
+    pub(crate) name: String,
+    pub(crate) labels: Labels,
+    /// IPv4 and IPv6.
+    pub(crate) addresses: [String; 2],
+}
+
 /// What exists in every case.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) subnets: Vec<String>,
     pub(crate) namespaces: BTreeMap<String, Labels>,
     pub(crate) pods: Vec<Pod>,
+    /// Those that cases of this file speak of; none beside where there is no such case.
+    pub(crate) nodes: Vec<Host>,
+}
+
+impl World {
+    /// A pod, or behind the last of them a node, as tables call it, with its addresses.
+    pub(crate) fn place(&self, at: usize) -> (String, &[String; 2]) {
+        match self.pods.get(at) {
+            Some(pod) => (pod.key(), &pod.addresses),
+            None => {
+                let node = &self.nodes[at - self.pods.len()];
+                (node.name.clone(), &node.addresses)
+            }
+        }
+    }
 }
 
 /// Who may reach whom in one case.
@@ -43,8 +67,11 @@ pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) namespace_labels: BTreeMap<String, Labels>,
     pub(crate) pod_labels: BTreeMap<String, Labels>,
+    pub(crate) node_labels: BTreeMap<String, Labels>,
+    /// Whether nodes are tried, too.
+    pub(crate) tries_nodes: bool,
     pub(crate) policies: Vec<Value>,
-    /// By family, port and source: one letter for each destination.
+    /// By family, port and source: one letter for each destination, nodes behind the pods.
     allowed: [BTreeMap<String, Vec<String>>; 2],
 }
 
@@ -97,6 +124,15 @@ fn world(value: &Value) -> World {
         subnets: texts(&value["subnets"]),
         namespaces: labelled(&value["namespaces"]),
         pods: value["pods"].as_array().into_iter().flatten().map(pod).collect(),
+        nodes: Vec::new(),
+    }
+}
+
+fn host(value: &Value) -> Host {
+    Host {
+        name: text(&value["name"]),
+        labels: labels(&value["labels"]),
+        addresses: [text(&value["ipv4"]), text(&value["ipv6"])],
     }
 }
 
@@ -126,20 +162,21 @@ fn left(world: &World, denied: &[String]) -> Result<BTreeMap<String, Vec<String>
     for line in denied {
         let (from, rest) = line.split_once(" > ").with_context(|| format!("no arrow in {line:?}"))?;
         let (to, ports) = rest.split_once(' ').with_context(|| format!("no ports in {line:?}"))?;
-        let meant =
-            |words: &str| words.split(',').all(|word| world.pods.iter().any(|pod| means(word, &pod.key())));
-        ensure!(meant(from) && meant(to), "{line:?} names a pod that there is none of");
+        let meant = |words: &str, places: usize| {
+            words.split(',').all(|word| (0..places).any(|at| means(word, &world.place(at).0)))
+        };
+        let all = world.pods.len() + world.nodes.len();
+        ensure!(meant(from, world.pods.len()) && meant(to, all), "{line:?} names what there is none of");
         lines.push((from, to, ports));
     }
     let ports = world.pods[0].ports.iter().map(|(_, protocol, number)| format!("{protocol}/{number}"));
     let row = |port: &str, from: &Pod| -> String {
-        let letter = |to: &Pod| {
-            let hit = |(a, b, p): &(&str, &str, &str)| {
-                means(a, &from.key()) && means(b, &to.key()) && means(p, port)
-            };
-            if from.key() != to.key() && lines.iter().any(hit) { '0' } else { '1' }
+        let letter = |to: String| {
+            let hit =
+                |(a, b, p): &(&str, &str, &str)| means(a, &from.key()) && means(b, &to) && means(p, port);
+            if from.key() != to && lines.iter().any(hit) { '0' } else { '1' }
         };
-        world.pods.iter().map(letter).collect()
+        (0..world.pods.len() + world.nodes.len()).map(|at| letter(world.place(at).0)).collect()
     };
     Ok(ports.map(|port| (port.clone(), world.pods.iter().map(|from| row(&port, from)).collect())).collect())
 }
@@ -152,15 +189,19 @@ fn case(world: &World, value: &Value) -> Result<Case> {
         let denied = |more: &Value| [texts(&value["denied"]), texts(more)].concat();
         [left(world, &denied(&value["deniedV4"]))?, left(world, &denied(&value["deniedV6"]))?]
     };
+    let tries_nodes = value["nodes"] == true;
+    let places = 9 + world.nodes.len();
     let whole = |table: &BTreeMap<String, Vec<String>>| {
         table.len() == world.pods[0].ports.len()
-            && table.values().all(|rows| rows.len() == 9 && rows.iter().all(|row| row.len() == 9))
+            && table.values().all(|rows| rows.len() == 9 && rows.iter().all(|row| row.len() == places))
     };
     ensure!(allowed.iter().all(whole), "the table of {} is not whole", value["name"]);
     Ok(Case {
         name: text(&value["name"]),
         namespace_labels: labelled(&value["labels"]["namespaces"]),
         pod_labels: labelled(&value["labels"]["pods"]),
+        node_labels: labelled(&value["labels"]["nodes"]),
+        tries_nodes,
         policies: value["policies"].as_array().cloned().unwrap_or_default(),
         allowed,
     })
@@ -168,9 +209,10 @@ fn case(world: &World, value: &Value) -> Result<Case> {
 
 /// The world, and the cases of a file in it.
 pub(crate) fn read(file: &str) -> Result<(World, Vec<Case>)> {
-    let world = world(&recorded("networkpolicy.json")?["world"]);
+    let mut world = world(&recorded("networkpolicy.json")?["world"]);
     ensure!(world.pods.len() == 9 && world.namespaces.len() == 3, "the recorded world has changed");
     let all = recorded(file)?;
+    world.nodes = all["nodes"].as_array().into_iter().flatten().map(host).collect();
     let cases: Result<Vec<Case>> =
         all["cases"].as_array().into_iter().flatten().map(|value| case(&world, value)).collect();
     Ok((world, cases?))

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::{
     cases::{Case, Labels, Pod, World},
     ground::Ground,
+    hosts::Hosts,
     http::Api,
 };
 
@@ -43,6 +44,7 @@ pub(crate) struct Field {
     probers: Vec<Prober>,
     /// Policies that exist, by path.
     policies: BTreeMap<String, Value>,
+    hosts: Option<Hosts>,
 }
 
 fn manifest(pod: &Pod, protocols: &[&str]) -> Value {
@@ -74,8 +76,15 @@ impl Field {
     /// Makes the world on a new node; its pods serve and try these protocols.
     pub(crate) fn new(world: World, ground: Box<dyn Ground>, protocols: Vec<&'static str>) -> Result<Field> {
         let api = ground.api()?;
-        let mut field =
-            Field { ground, api, world, protocols, probers: Vec::new(), policies: BTreeMap::new() };
+        let mut field = Field {
+            ground,
+            api,
+            world,
+            protocols,
+            probers: Vec::new(),
+            policies: BTreeMap::new(),
+            hosts: None,
+        };
         for (name, labels) in &field.world.namespaces {
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}});
             field.api.must("POST", "/api/v1/namespaces", Some(&namespace))?;
@@ -120,6 +129,28 @@ impl Field {
             listed.map_err(|error| format!("{error:#}"))
         })?;
         Ok(())
+    }
+
+    /// Makes the nodes that cases speak of: objects that nobody runs pods for, and what answers under their addresses.
+    pub(crate) fn make_nodes(&mut self) -> Result<()> {
+        for node in &self.world.nodes {
+            let addresses: Vec<Value> =
+                node.addresses.iter().map(|ip| json!({"type": "InternalIP", "address": ip})).collect();
+            let object = json!({
+                "apiVersion": "v1", "kind": "Node", "metadata": {"name": node.name, "labels": node.labels},
+                "spec": {"unschedulable": true}, "status": {"addresses": addresses},
+            });
+            self.api.must("POST", "/api/v1/nodes", Some(&object))?;
+        }
+        let ports: Vec<String> = self.served(&self.world.pods[0]).collect();
+        self.hosts = Some(Hosts::start(&self.world, &ports)?);
+        Ok(())
+    }
+
+    /// The ports of a pod that are served and tried; a node serves those of the first pod.
+    fn served<'a>(&'a self, pod: &'a Pod) -> impl Iterator<Item = String> + 'a {
+        let served = pod.ports.iter().filter(|(_, protocol, _)| self.protocols.contains(&&**protocol));
+        served.map(|(_, protocol, number)| format!("{protocol}/{number}"))
     }
 
     fn make(&self, pod: &Pod) -> Result<()> {
@@ -167,6 +198,10 @@ impl Field {
             let wanted = case.pod_labels.get(&pod.key()).unwrap_or(&pod.labels);
             self.label(&format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name), wanted)?;
         }
+        for node in self.world.nodes.iter().filter(|_| self.hosts.is_some()) {
+            let wanted = case.node_labels.get(&node.name).unwrap_or(&node.labels);
+            self.label(&format!("/api/v1/nodes/{}", node.name), wanted)?;
+        }
         let wanted: BTreeMap<String, Value> =
             case.policies.iter().map(|policy| (path(policy), policy.clone())).collect();
         let before = std::mem::take(&mut self.policies);
@@ -200,13 +235,13 @@ impl Field {
     }
 
     /// The connections of one pod, in order: family, destination, port.
-    fn attempts(&self, from: usize) -> impl Iterator<Item = (usize, usize, String)> + '_ {
+    fn attempts(&self, case: &Case, from: usize) -> impl Iterator<Item = (usize, usize, String)> + '_ {
         let others = move |&to: &usize| to != from;
+        let places = self.world.pods.len() + if case.tries_nodes { self.world.nodes.len() } else { 0 };
         (0..2).flat_map(move |family| {
-            (0..self.world.pods.len()).filter(others).flat_map(move |to| {
-                let tried = |(_, protocol, _): &&(_, String, _)| self.protocols.contains(&&**protocol);
-                let ports = self.world.pods[to].ports.iter().filter(tried);
-                ports.map(move |(_, protocol, number)| (family, to, format!("{protocol}/{number}")))
+            (0..places).filter(others).flat_map(move |to| {
+                let pod = self.world.pods.get(to).unwrap_or(&self.world.pods[0]);
+                self.served(pod).map(move |port| (family, to, port))
             })
         })
     }
@@ -216,9 +251,9 @@ impl Field {
         for from in 0..self.probers.len() {
             let target = |(family, to, port): (usize, usize, String)| {
                 let (protocol, number) = port.split_once('/').unwrap_or_default();
-                format!("{protocol}/{}/{number}", self.world.pods[to].addresses[family])
+                format!("{protocol}/{}/{number}", self.world.place(to).1[family])
             };
-            let targets: Vec<String> = self.attempts(from).map(target).collect();
+            let targets: Vec<String> = self.attempts(case, from).map(target).collect();
             let line = format!("{} {}\n", patience.as_millis(), targets.join(" "));
             self.probers[from].stdin.write_all(line.as_bytes()).context("the prober has ended")?;
         }
@@ -226,7 +261,7 @@ impl Field {
         for from in 0..self.probers.len() {
             let mut line = String::new();
             self.probers[from].stdout.read_line(&mut line)?;
-            let attempts: Vec<_> = self.attempts(from).collect();
+            let attempts: Vec<_> = self.attempts(case, from).collect();
             let letters = line.trim_end();
             if letters.len() != attempts.len() {
                 bail!("the prober of {} said {letters:?}", self.world.pods[from].key());
@@ -234,7 +269,7 @@ impl Field {
             for ((family, to, port), letter) in attempts.into_iter().zip(letters.chars()) {
                 let wanted = if case.allows(family, from, to, &port) { '1' } else { '0' };
                 if letter != wanted {
-                    let [from, to] = [from, to].map(|pod| self.world.pods[pod].key());
+                    let [from, to] = [from, to].map(|at| self.world.place(at).0);
                     let family = ["IPv4", "IPv6"][family];
                     differences.push(format!("{family} {from} > {to} {port}: {letter}, not {wanted}"));
                 }

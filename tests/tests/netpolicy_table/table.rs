@@ -54,6 +54,9 @@ pub(crate) fn table(
     if policies.any(|policy| policy["kind"] == "ClusterNetworkPolicy") {
         field.define_cluster_policies()?;
     }
+    if cases.iter().any(|case| case.tries_nodes) {
+        field.make_nodes()?;
+    }
     let (begun, mut wrong) = (Instant::now(), Vec::new());
     for case in cases {
         field.set(case)?;

@@ -6,6 +6,8 @@ mod cases;
 mod field;
 #[path = "../netpolicy_table/ground.rs"]
 mod ground;
+#[path = "../netpolicy_table/hosts.rs"]
+mod hosts;
 #[allow(dead_code, unreachable_pub, reason = "the hostile suite uses all of it")]
 #[path = "../../hostile/http.rs"]
 mod http;

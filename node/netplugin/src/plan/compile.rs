@@ -16,6 +16,7 @@ pub(super) enum Use {
     Peer(PeerId),
     Port(PeerId, (String, Option<u8>)),
     Ranges(Family, String),
+    Nodes(String),
 }
 
 /// The rules of a cluster policy, by direction: what they do, whom they mean, where they are written.
@@ -149,6 +150,12 @@ impl Planner {
                     (Resolved::Anybody, Some(everybody))
                 }
                 Peer::Pods(pods) => (Resolved::Pods(self.acquire(pods, uses)), Some(pods.clone())),
+                // Nodes have no named ports: a rule that asks for one says nothing about them.
+                Peer::Nodes(selector) => {
+                    let name = self.nodes.acquire(selector, &mut self.tables);
+                    uses.push(Use::Nodes(name.clone()));
+                    (Resolved::Nodes(name), None)
+                }
                 Peer::Block { within, except } if except.is_empty() => (Resolved::Within(*within), None),
                 Peer::Block { within, except } => (
                     self.acquire_ranges(blocks::ranges(*within, except), Family::of(within.addr()), uses),
@@ -228,6 +235,7 @@ impl Planner {
                         }
                     }
                 }
+                Use::Nodes(name) => self.nodes.release(name, &mut self.tables),
                 Use::Port(id, port) => self.peers.release_port(*id, port, &mut self.tables),
                 Use::Ranges(_, name) => {
                     if let Some(users) = self.block_users.get_mut(name) {

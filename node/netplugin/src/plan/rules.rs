@@ -4,7 +4,7 @@
 use ipnet::IpNet;
 use podwire_linux::nft::Verdict;
 
-use super::peers::PeerId;
+use super::peers::{PeerId, peer_set};
 use super::tables::{Chain, Family, Match, Rule, Side};
 use crate::policy::Direction;
 
@@ -13,6 +13,8 @@ use crate::policy::Direction;
 pub(super) enum Resolved {
     Anybody,
     Pods(PeerId),
+    /// What the names of the selector's sets end with.
+    Nodes(String),
     Within(IpNet),
     /// A set of ranges, of a family.
     Ranges(Family, String),
@@ -110,6 +112,7 @@ impl<N: SetNames> Writer<'_, N> {
         Some(match peer {
             Resolved::Anybody => Vec::new(),
             Resolved::Pods(id) => vec![Match::Member(side, self.names.addresses(*id, self.family)?)],
+            Resolved::Nodes(name) => vec![Match::Member(side, peer_set(self.family, name))],
             Resolved::Within(net) if Family::of(net.addr()) != self.family => return None,
             // All of a family needs no look.
             Resolved::Within(net) if net.prefix_len() == 0 => Vec::new(),

@@ -38,7 +38,7 @@ impl Family {
 pub enum Kind {
     /// Addresses.
     Addresses,
-    /// Addresses of the pods of a selector; there are thousands of these.
+    /// Addresses of the pods, or nodes, of a selector; there are thousands of these.
     Peers,
     /// Address, protocol and port.
     Services,

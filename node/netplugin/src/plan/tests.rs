@@ -58,6 +58,11 @@ impl World {
         self.planner.cluster_policy(ClusterPolicy::read(&object).unwrap());
     }
 
+    fn node(&mut self, name: &str, own: &str, ips: &[&str]) {
+        let addresses = ips.iter().map(|text| ip(text)).collect();
+        self.planner.node(name, Node { labels: labels(own), addresses });
+    }
+
     fn address(&self, name: &str) -> IpAddr {
         self.planner.sandboxes.get(name).map_or_else(|| ip(name), |one| one.addresses[0])
     }
@@ -276,6 +281,55 @@ fn tiers_come_in_their_order() {
     assert_eq!(world.planner.peers.len(), 0);
 }
 
+/// Whether nothing differs but what is in sets.
+fn is_elements_only(change: &Change) -> bool {
+    let elements =
+        Change { added: change.added.clone(), removed: change.removed.clone(), ..Change::default() };
+    *change == elements && !change.is_empty()
+}
+
+#[test]
+fn nodes_are_met_under_their_addresses_and_change_nothing_but_elements() {
+    let mut world = World::new();
+    world.node("one", "role=front", &["192.0.2.1", "2001:db8::1", "198.51.100.1"]);
+    world.node("two", "role=back", &["192.0.2.2", "2001:db8::2"]);
+    world.cluster("c", json!({"tier": "Admin", "priority": 1, "subject": {"namespaces": {"matchLabels": {"ns": "x"}}},
+        "egress": [{"action": "Deny", "to": [{"nodes": {"matchLabels": {"role": "front"}}}], "protocols": [{"tcp": {}}]},
+                   {"action": "Deny", "to": [{"nodes": {"matchLabels": {"role": "front"}}}], "protocols": [{"destinationNamedPort": "dns"}]}]}));
+    let reached = |world: &World| -> Vec<&str> {
+        let v6 = |to: &str| {
+            let source = world.planner.sandboxes["x/a"].addresses[1];
+            let flow = Flow { source, destination: ip(to), protocol: TCP, port: Some(80) };
+            judge(&world.planner.tables, &[], flow, Direction::Egress).allowed
+        };
+        let all = ["192.0.2.1", "198.51.100.1", "2001:db8::1", "192.0.2.2", "2001:db8::2", "192.0.2.3"];
+        let passes = |to: &&str| if to.contains(':') { v6(to) } else { world.tcp("x/a", to) };
+        all.into_iter().filter(passes).collect()
+    };
+    assert_eq!(reached(&world), ["192.0.2.2", "2001:db8::2", "192.0.2.3"]);
+    assert!(world.tcp("y/a", "192.0.2.1") && world.passes("x/a", "192.0.2.1", UDP, 53));
+    world.planner.take();
+    // Labels, addresses, another node, its end: elements only, and as few as can be.
+    world.node("two", "role=front", &["192.0.2.2", "2001:db8::2"]);
+    let change = world.planner.take();
+    assert!(is_elements_only(&change) && change.size() == 2, "{change:?}");
+    assert_eq!(reached(&world), ["192.0.2.3"]);
+    world.node("two", "role=front", &["192.0.2.3", "2001:db8::2"]);
+    let change = world.planner.take();
+    assert!(is_elements_only(&change) && change.size() == 2, "{change:?}");
+    assert_eq!(reached(&world), ["192.0.2.2"]);
+    world.node("three", "role=front", &["192.0.2.3"]);
+    assert!(world.planner.take().is_empty(), "an address that another has too");
+    world.planner.node_gone("two");
+    world.planner.keep_nodes(&["two".to_owned(), "three".to_owned()].into());
+    assert!(is_elements_only(&world.planner.take()));
+    assert_eq!(reached(&world), ["192.0.2.1", "198.51.100.1", "2001:db8::1", "192.0.2.2", "2001:db8::2"]);
+    // The last policy that asks takes the sets away.
+    world.planner.cluster_policy_gone("c");
+    assert_eq!((world.planner.nodes.len(), world.tcp("x/a", "192.0.2.3")), (0, true));
+    assert_eq!(world.planner.take().gone_sets.len(), 2);
+}
+
 #[test]
 fn many_peers_on_many_ports_are_as_long_as_they_are_written() {
     let mut world = World::new();
@@ -392,7 +446,9 @@ fn what_was_changed_step_by_step_is_what_would_be_loaded_at_once() {
         let (ns, pod) = (["x", "y"][roll(2) as usize], ["a", "b", "c", "d"][roll(4) as usize]);
         let name = format!("{ns}/{pod}");
         let last = roll(200) + 1;
-        match roll(7) {
+        match roll(9) {
+            7 => world.node(ns, &format!("pod={pod}"), &[&format!("10.0.3.{last}"), "fd00::3"]),
+            8 => world.planner.node_gone(ns),
             0 => world.run(&name, &[&format!("10.0.2.{last}"), &format!("fd00::2:{last}")]),
             1 => {
                 world.planner.sandbox_gone(&name);
@@ -405,7 +461,8 @@ fn what_was_changed_step_by_step_is_what_would_be_loaded_at_once() {
                 world.cluster(
                     "clusterwide",
                     json!({"subject": subject, "tier": "Admin", "priority": 5,
-                    "ingress": [{"action": "Deny", "from": [{"namespaces": {"matchLabels": {"ns": ns}}}]}]}),
+                    "ingress": [{"action": "Deny", "from": [{"namespaces": {"matchLabels": {"ns": ns}}}]}],
+                    "egress": [{"action": "Deny", "to": [{"nodes": {"matchLabels": {"pod": pod}}}]}]}),
                 );
             }
             4 => world.planner.cluster_policy_gone("clusterwide"),

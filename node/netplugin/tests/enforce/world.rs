@@ -14,7 +14,7 @@ use podwire_linux::rtnl::{Batch, Bridge, LinkChange, LinkRef, NewAddress, Peer, 
 use podwire_netplugin::cluster_policy::ClusterPolicy;
 use podwire_netplugin::plan::evaluate::{Flow, judge};
 use podwire_netplugin::plan::tables::Family;
-use podwire_netplugin::plan::{Planner, Pod, Sandbox};
+use podwire_netplugin::plan::{Node, Planner, Pod, Sandbox};
 use podwire_netplugin::policy::{Direction, ObjectKey, Policy, TCP, UDP};
 use podwire_netplugin::table::{Frame, Table};
 use serde_json::{Value, json};
@@ -143,6 +143,14 @@ impl World {
     pub(crate) fn cluster(&mut self, name: &str, spec: &Value) {
         let object = json!({"metadata": {"name": name}, "spec": spec});
         self.planner.cluster_policy(ClusterPolicy::read(&object).expect("policy"));
+        self.load();
+        self.forget_all();
+    }
+
+    /// The node has this label and the address that pods see.
+    pub(crate) fn node(&mut self, name: &str, role: &str) {
+        let labels = [("role".to_owned(), role.to_owned())].into();
+        self.planner.node(name, Node { labels, addresses: vec![self.address("node")] });
         self.load();
         self.forget_all();
     }
