@@ -212,6 +212,59 @@ mod tests {
         }
     }
 
+    /// Leases of an API server that has one, which is anybody's to change.
+    fn elector(lease: &std::sync::Arc<std::sync::Mutex<Value>>) -> Elector {
+        let lease = lease.clone();
+        let service = tower::service_fn(move |request: http::Request<podwire_client::Body>| {
+            let lease = lease.clone();
+            async move {
+                let (head, body) = request.into_parts();
+                let body = http_body_util::BodyExt::collect(body).await.map_err(std::io::Error::other)?;
+                if head.method == http::Method::PUT {
+                    *lease.lock().unwrap() = serde_json::from_slice(&body.to_bytes()).unwrap();
+                }
+                let text = lease.lock().unwrap().to_string();
+                let answer = podwire_client::Body::wrap(http_body_util::Full::new(text.into()));
+                Ok::<_, std::io::Error>(http::Response::new(answer))
+            }
+        });
+        Elector::new(Client::new(service, "default"), Election::default(), "me".to_owned())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clocks_that_step_neither_shorten_a_lease_nor_lengthen_it() {
+        let of_other = |renewed: &str| {
+            json!({"metadata": {"name": "kube-scheduler", "namespace": "kube-system"}, "spec": {"holderIdentity": "other",
+                "leaseDurationSeconds": 15, "renewTime": renewed, "acquireTime": renewed, "leaseTransitions": 0}})
+        };
+        let lease = std::sync::Arc::new(std::sync::Mutex::new(Value::Null));
+        let mut elector = elector(&lease);
+        // The other's clock is a year behind, then ahead, then steps to and fro: as long as it renews, it leads.
+        for renewed in [
+            "2025-01-01T00:00:00.000000Z",
+            "2099-01-01T00:00:00.000000Z",
+            "2098-12-31T23:00:00.000000Z",
+            "2099-01-02T00:00:00.000000Z",
+            "1970-01-01T00:00:00.000000Z",
+            "2099-01-02T00:00:00.000000Z",
+        ] {
+            *lease.lock().unwrap() = of_other(renewed);
+            for _ in 0..7 {
+                assert!(!elector.attempt().await.unwrap(), "{renewed}");
+                tokio::time::advance(Duration::from_secs(2)).await;
+            }
+        }
+        // It says nothing any more: its last word is decades ahead, and counts for fifteen seconds.
+        assert!(!elector.attempt().await.unwrap(), "14 s");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(elector.attempt().await.unwrap(), "15 s");
+        // Our own clock was set back: what we wrote is ahead of it, and ours all the same.
+        lease.lock().unwrap()["spec"]["renewTime"] = "2099-01-03T00:00:00.000000Z".into();
+        assert!(elector.attempt().await.unwrap());
+        let renewed = lease.lock().unwrap()["spec"]["renewTime"].clone();
+        assert!(renewed.as_str().is_some_and(|text| text < "2099"), "{renewed}");
+    }
+
     fn decide(holder: &str, unchanged: u64) -> Move {
         let now = jiff::Timestamp::from_second(100).unwrap();
         next(&record(holder), Duration::from_secs(unchanged), "me", &Election::default(), now)

@@ -3,6 +3,8 @@
 //!
 //! What would help a pod is not written down here: the plugins themselves are asked, about every pod that waits.
 
+mod faults;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,6 +67,15 @@ impl Play {
                 News::Pod(event) => self.state.pod_event(Ok(typed(event, serde_json::from_value::<Pod>))),
                 News::Node(event) => self.state.node_event(Ok(typed(event, serde_json::from_value::<Node>))),
             }
+        }
+    }
+
+    /// Takes in so many of the answers that come soon.
+    async fn answers(&mut self, most: usize) {
+        for _ in 0..most {
+            let next = self.state.writes.join_next_with_id();
+            let Ok(Some(done)) = tokio::time::timeout(Duration::from_millis(50), next).await else { return };
+            self.state.done(done);
         }
     }
 
@@ -358,13 +369,8 @@ async fn nothing_is_lost_or_bound_twice_while_the_api_server_is_out_of_sorts() {
             play.hear(most);
             play.state.next_wake();
             play.state.decide_all();
-            for _ in 0..play.throw(4) {
-                let next = play.state.writes.join_next_with_id();
-                let Ok(Some(done)) = tokio::time::timeout(Duration::from_millis(50), next).await else {
-                    break;
-                };
-                play.state.done(done);
-            }
+            let most = play.throw(4);
+            play.answers(most).await;
             play.check_bindings(&largest);
         }
         play.log("well again".to_owned());
