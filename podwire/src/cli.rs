@@ -53,9 +53,10 @@ pub enum Verb {
     /// Run only the API server, with the embedded store or on an etcd cluster.
     Apiserver(Box<ApiserverArgs>),
     /// Run only the API server, with kube-apiserver's flags; so does a link to this program that is called kube-apiserver.
-    #[command(hide = true)]
+    #[command(hide = true, args_override_self = true)]
     KubeApiserver(Box<KubeApiserverArgs>),
     /// Serve etcd's API v3 from a store: a cluster of one member.
+    #[command(args_override_self = true)]
     Etcd(Box<EtcdArgs>),
     /// Save a store while it runs, look at what was saved, make a store of it.
     #[command(subcommand)]

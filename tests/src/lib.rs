@@ -1,3 +1,4 @@
 //! What the whole-binary tests in tests/tests share.
 
+pub mod suite;
 pub mod world;

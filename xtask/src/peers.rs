@@ -65,6 +65,11 @@ const fn k8s(name: &'static str, package: &'static str) -> Program {
     Program { ldflags: K8S_VERSION, ..go(name, "kubernetes", package) }
 }
 
+/// A suite of controller-runtime's: it starts test environments.
+const fn envtest(name: &'static str, package: &'static str) -> Program {
+    Program { test: true, ..go(name, "controller-runtime", package) }
+}
+
 const fn cni(name: &'static str, package: &'static str) -> Program {
     Program { smoke: true, ..go(name, "cni-plugins", package) }
 }
@@ -117,6 +122,33 @@ const PROGRAMS: &[Program] = &[
     go("informer", "informer", "podwire.invalid/peers/informer"),
     go("manager", "manager", "podwire.invalid/peers/manager"),
     go("envtest", "manager", "podwire.invalid/peers/manager/envtest"),
+    envtest("envtest-suites/builder", "sigs.k8s.io/controller-runtime/pkg/builder"),
+    envtest("envtest-suites/cache", "sigs.k8s.io/controller-runtime/pkg/cache"),
+    envtest("envtest-suites/client", "sigs.k8s.io/controller-runtime/pkg/client"),
+    envtest("envtest-suites/client_apiutil", "sigs.k8s.io/controller-runtime/pkg/client/apiutil"),
+    envtest("envtest-suites/cluster", "sigs.k8s.io/controller-runtime/pkg/cluster"),
+    envtest("envtest-suites/controller", "sigs.k8s.io/controller-runtime/pkg/controller"),
+    envtest(
+        "envtest-suites/controller_controllerutil",
+        "sigs.k8s.io/controller-runtime/pkg/controller/controllerutil",
+    ),
+    envtest("envtest-suites/envtest", "sigs.k8s.io/controller-runtime/pkg/envtest"),
+    envtest("envtest-suites/handler", "sigs.k8s.io/controller-runtime/pkg/handler"),
+    envtest("envtest-suites/internal_controller", "sigs.k8s.io/controller-runtime/pkg/internal/controller"),
+    envtest("envtest-suites/internal_recorder", "sigs.k8s.io/controller-runtime/pkg/internal/recorder"),
+    envtest(
+        "envtest-suites/internal_testing_controlplane",
+        "sigs.k8s.io/controller-runtime/pkg/internal/testing/controlplane",
+    ),
+    envtest("envtest-suites/manager", "sigs.k8s.io/controller-runtime/pkg/manager"),
+    envtest(
+        "envtest-suites/manager_internal_integration",
+        "sigs.k8s.io/controller-runtime/pkg/manager/internal/integration",
+    ),
+    envtest("envtest-suites/metrics_filters", "sigs.k8s.io/controller-runtime/pkg/metrics/filters"),
+    envtest("envtest-suites/reconcile", "sigs.k8s.io/controller-runtime/pkg/reconcile"),
+    envtest("envtest-suites/source", "sigs.k8s.io/controller-runtime/pkg/source"),
+    envtest("envtest-suites/webhook", "sigs.k8s.io/controller-runtime/pkg/webhook"),
     go("arithmetic", "arithmetic", "podwire.invalid/peers/arithmetic"),
     go("validation", "validation", "podwire.invalid/peers/validation"),
     go("cel", "cel", "podwire.invalid/peers/cel"),
@@ -176,7 +208,7 @@ pub fn run(root: &Path, folder: &Path, words: &[&str]) -> Result<()> {
     if chosen.is_empty() && !with_python {
         bail!("no peer is called {words:?}");
     }
-    fs::create_dir_all(folder.join("cni"))?;
+    fs::create_dir_all(folder)?;
     for program in chosen {
         build(root, folder, program).with_context(|| format!("build peer {}", program.name))?;
     }
@@ -211,6 +243,7 @@ fn succeed(command: &mut Command) -> Result<()> {
 fn build(root: &Path, folder: &Path, program: &Program) -> Result<()> {
     let module = root.join("tests/peers").join(program.module);
     let target = folder.join(program.name);
+    fs::create_dir_all(target.parent().unwrap_or(folder))?;
     let stamp = folder.join(format!("{}.stamp", program.name));
     let mut wanted =
         format!("{}\n{}\n{}", program.tags, program.ldflags, fs::read_to_string(module.join("go.sum"))?);

@@ -1,6 +1,8 @@
 //! Calls a webhook, of admission or of conversion: one connection, one question, a bounded answer in a bounded time.
 //!
-//! Pure but for that and for the roots of the system, which are read from their file when a webhook brings none of its own.
+//! `trust` says which certificates are believed. Pure but for that and for the roots of the system, which are read from their file when a webhook brings none of its own.
+
+mod trust;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -68,12 +70,12 @@ impl Client {
         let seconds = self.timeout.as_secs();
         match &self.target {
             Target::Url(url) => {
-                let bare = url.strip_prefix("https://").is_some_and(|rest| !rest.contains('/'));
-                format!("{url}{}?timeout={seconds}s", if bare { "/" } else { "" })
+                let (scheme, rest) = url.split_once("://").unwrap_or(("https", url));
+                let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+                format!("{scheme}://{host}{}?timeout={seconds}s", clean(path))
             }
             Target::Service { namespace, name, port, path } => {
-                let slash = if path.starts_with('/') { "" } else { "/" };
-                format!("https://{name}.{namespace}.svc:{port}{slash}{path}?timeout={seconds}s")
+                format!("https://{name}.{namespace}.svc:{port}{}?timeout={seconds}s", clean(path))
             }
         }
     }
@@ -87,6 +89,21 @@ impl Client {
     }
 }
 
+/// A path without empty parts and dots, as upstream asks for it: servers redirect who asks for `//p`.
+fn clean(path: &str) -> String {
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
+}
+
 /// What a webhook's certificate is checked against: its own bundle, or what the system believes.
 fn tls(bundle: &str) -> Result<Arc<rustls::ClientConfig>, String> {
     let own = STANDARD.decode(bundle).map_err(|error| error.to_string())?;
@@ -95,16 +112,14 @@ fn tls(bundle: &str) -> Result<Arc<rustls::ClientConfig>, String> {
         [] => SYSTEM_ROOTS.iter().find_map(|path| std::fs::read(path).ok()).unwrap_or_default(),
         _ => own,
     };
-    let mut roots = rustls::RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok) {
-        // Ignored: one that cannot be read is one that is not believed.
-        roots.add(certificate).ok();
-    }
+    let believed: Vec<_> = CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok).collect();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = trust::Bundle::new(believed, provider.clone()).map_err(|error| error.to_string())?;
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
-        .with_root_certificates(roots)
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
         .with_no_client_auth();
     Ok(Arc::new(config))
 }
@@ -280,6 +295,7 @@ mod tests {
         let of = |client: Value| Client::read(&client, Duration::from_secs(3), 0, "a").shown_url();
         assert_eq!(of(json!({"url": "https://127.0.0.1:1"})), "https://127.0.0.1:1/?timeout=3s");
         assert_eq!(of(json!({"url": "https://h/x"})), "https://h/x?timeout=3s");
+        assert_eq!(of(json!({"url": "https://h:1//a/./b/../c/"})), "https://h:1/a/c?timeout=3s");
         let service = json!({"service": {"namespace": "n", "name": "s", "path": "/p", "port": 443}});
         assert_eq!(of(service), "https://s.n.svc:443/p?timeout=3s");
     }

@@ -8,7 +8,12 @@ use super::ClusterArgs;
 
 /// The program when it is called by the name `kube-apiserver`.
 #[derive(Debug, Parser)]
-#[command(name = "kube-apiserver", version, about = "Podwire's API server, started as kube-apiserver is")]
+#[command(
+    name = "kube-apiserver",
+    version,
+    about = "Podwire's API server, started as kube-apiserver is",
+    args_override_self = true
+)]
 pub struct KubeApiserverCli {
     #[command(flatten)]
     pub args: KubeApiserverArgs,

@@ -95,10 +95,6 @@ impl Insert<'_> {
     /// Defaults, admission, validation, one transaction.
     pub(crate) async fn run(&self, mut object: Value) -> Result<Inserted> {
         let kind = self.kind;
-        if object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !version.is_empty()) {
-            let message = "resourceVersion should not be set on objects to be created";
-            return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", message));
-        }
         if let Some(why) = kind.strategy.refuses_creation() {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
             return Err(ApiError::forbidden(&kind.group, &kind.resource, name, why));
@@ -196,6 +192,11 @@ impl Insert<'_> {
                     found => found,
                 }
             } else {
+                // Minded by the store upstream: behind validation, and not by a dry run.
+                if object["metadata"]["resourceVersion"].as_str().is_some_and(|given| !given.is_empty()) {
+                    let message = "resourceVersion should not be set on objects to be created";
+                    return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", message));
+                }
                 if !codec::fits(kind, &key, &value) {
                     return Err(ApiError::too_large_to_store());
                 }

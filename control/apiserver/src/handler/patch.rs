@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::create::{self, Insert, Inserted};
 use super::options::{FieldValidation, WriteOptions};
-use super::update::{self, Change, Extent};
+use super::update::{self, Change, Changed, Extent};
 use super::{Call, decode, render};
 use crate::body::Response;
 use crate::negotiate;
@@ -279,6 +279,27 @@ async fn merge_applied(
         }
     }
     Err(ApiError::modified(kind, call.name()))
+}
+
+/// Server-side apply of a scale: whoever applies it owns the number of replicas behind it, and nothing else.
+pub(super) async fn apply_scale(call: &Call, options: &WriteOptions, bytes: &Bytes) -> Result<Changed> {
+    check_force(call, Format::Apply, options)?;
+    let scale = parse(Format::Apply, bytes)?;
+    let kind = &call.kind.clone();
+    let config = super::scale::configuration(kind, call.name(), &scale)?;
+    let extent = Extent::of(call.part);
+    let mut change = Change::of(call, options, extent, true);
+    change.untracked = true;
+    let merge = |live: &Value| {
+        let writer = apply::Writer {
+            manager: &options.manager,
+            operation: apply::Operation::Apply,
+            subresource: extent.subresource(),
+            time: jiff::Timestamp::now(),
+        };
+        apply::server_side(kind, Some(live), &config, &writer, call.query.flag("force")).map_err(apply_error)
+    };
+    change.run(merge).await
 }
 
 /// Checks an applied configuration and fills in what the URL says.

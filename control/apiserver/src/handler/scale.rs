@@ -21,16 +21,21 @@ pub(crate) async fn answer(call: &mut Call) -> Result<Response> {
         let object = call.context.object(&call.kind, call.namespace(), call.name()).await?;
         return Ok(body::json(StatusCode::OK, &scale_of(&call.kind, &object, true)?));
     }
-    let options = WriteOptions::read(call, "UpdateOptions")?;
-    let bytes = call.bytes().await?;
     let media = negotiate::body_media(&call.parts.headers).to_owned();
-    let body = match call.verb {
-        Verb::Patch => super::patch::json(&bytes)?,
-        _ => decode::loose(call, &bytes)?,
-    };
     let verb = call.verb;
-    let change = Change::of(call, &options, Extent::Part(Part::Scale), true);
-    let changed = change.run(|old| scaled(&change, old, verb, &media, &body)).await?;
+    let applied = verb == Verb::Patch && media == "application/apply-patch+yaml";
+    let options = WriteOptions::read(call, if applied { "PatchOptions" } else { "UpdateOptions" })?;
+    let bytes = call.bytes().await?;
+    let changed = if applied {
+        super::patch::apply_scale(call, &options, &bytes).await?
+    } else {
+        let body = match verb {
+            Verb::Patch => super::patch::json(&bytes)?,
+            _ => decode::loose(call, &bytes)?,
+        };
+        let change = Change::of(call, &options, Extent::Part(Part::Scale), true);
+        change.run(|old| scaled(&change, old, verb, &media, &body)).await?
+    };
     let object = match changed {
         Changed::Stored(kv) => context::read(&call.kind, &call.context.served(&call.kind, kv).await?)?,
         Changed::Object(object) => object,
@@ -50,7 +55,7 @@ fn scaled(change: &Change<'_>, old: &Value, verb: Verb, media: &str, body: &Valu
             }
             _ => {
                 return Err(ApiError::unsupported_media(
-                    "application/json-patch+json, application/merge-patch+json",
+                    "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
                 ));
             }
         };
@@ -65,12 +70,7 @@ fn scaled(change: &Change<'_>, old: &Value, verb: Verb, media: &str, body: &Valu
         return Err(ApiError::bad_request(format!("the spec replicas field {path:?} cannot be empty")));
     }
     let replicas = asked.unwrap_or(0);
-    // What has its replicas elsewhere has rules for them of its own.
-    if replicas < 0 && paths.is_none() {
-        let message = format!("Invalid value: {replicas}: must be greater than or equal to 0");
-        let error = FieldError { reason: Cause::Invalid, field: "spec.replicas".into(), message };
-        return Err(ApiError::invalid_of("autoscaling", "Scale", change.name, &[error]));
-    }
+    check_replicas(change.kind, change.name, replicas)?;
     let mut new = old.clone();
     set_replicas(change.kind, &mut new, replicas.into());
     if let Some(version) = scale["metadata"]["resourceVersion"].as_str().filter(|version| !version.is_empty())
@@ -78,6 +78,53 @@ fn scaled(change: &Change<'_>, old: &Value, verb: Verb, media: &str, body: &Valu
         new["metadata"]["resourceVersion"] = version.into();
     }
     Ok(new)
+}
+
+fn check_replicas(kind: &Kind, name: &str, replicas: i64) -> Result<()> {
+    // What has its replicas elsewhere has rules for them of its own.
+    if replicas >= 0 || kind.strategy.scale().is_some() {
+        return Ok(());
+    }
+    let message = format!("Invalid value: {replicas}: must be greater than or equal to 0");
+    let error = FieldError { reason: Cause::Invalid, field: "spec.replicas".into(), message };
+    Err(ApiError::invalid_of("autoscaling", "Scale", name, &[error]))
+}
+
+/// What an applied scale says of the object behind it.
+pub(super) fn configuration(kind: &Kind, name: &str, scale: &Value) -> Result<Value> {
+    let given = |key: &str| scale[key].as_str().unwrap_or_default();
+    if given("apiVersion") != "autoscaling/v1" || given("kind") != "Scale" {
+        let (group, version) = podwire_api::split_api_version(given("apiVersion"));
+        let message = format!("invalid object type: {group}/{version}, Kind={}", given("kind"));
+        return Err(ApiError::bad_request(message));
+    }
+    if !scale["metadata"]["managedFields"].is_null() {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    if let Some(given) = scale["metadata"]["name"].as_str().filter(|given| *given != name) {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        )));
+    }
+    let metadata = json!({"name": name});
+    let mut config = json!({"apiVersion": kind.api_version(), "kind": kind.kind, "metadata": metadata});
+    match &scale["spec"]["replicas"] {
+        Value::Null => {}
+        asked => {
+            let unfit = || {
+                ApiError::bad_request("failed to create typed patch object: .spec.replicas: expected numeric")
+            };
+            let replicas = asked.as_i64().ok_or_else(unfit)?;
+            check_replicas(kind, name, replicas)?;
+            set_replicas(kind, &mut config, replicas.into());
+        }
+    }
+    for key in ["resourceVersion", "uid"] {
+        if scale["metadata"][key].is_string() {
+            config["metadata"][key] = scale["metadata"][key].clone();
+        }
+    }
+    Ok(config)
 }
 
 /// The value at a path of names such as `.spec.replicas`.
