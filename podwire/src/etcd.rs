@@ -3,14 +3,22 @@
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, bail};
-use podwire_store::{AutoCompaction, Door, EtcdConfig, TlsFiles};
+use podwire_store::{AutoCompaction, Door, EtcdConfig, TlsFiles, self_signed};
 use tokio::net::TcpListener;
 
 use crate::{cli::EtcdArgs, say, solo::until_signal};
 
+/// Where a door's certificate comes from.
+#[derive(Debug, PartialEq, Eq)]
+enum Tls {
+    Files(TlsFiles),
+    /// It is made for these hosts.
+    Made(Vec<String>),
+}
+
 /// Serves until it is asked to end.
 pub async fn run(args: EtcdArgs) -> Result<()> {
-    let tls = tls_files(&args)?;
+    let tls = tls(&args)?;
     let config = config(&args)?;
     let folder = config.dir.clone();
     let mut doors = Vec::new();
@@ -23,6 +31,8 @@ pub async fn run(args: EtcdArgs) -> Result<()> {
     let listen = first.listener.local_addr()?;
     let etcd = config.open().with_context(|| format!("open the store in {}", folder.display()))?;
     say(&format!("ready etcd={listen} data-dir={}", folder.display()));
+    // In upstream's words: those who start etcd wait for them.
+    tracing::info!(etcd = %listen, "ready to serve client requests");
     etcd.run(doors, until_signal()?).await;
     Ok(())
 }
@@ -61,26 +71,37 @@ fn config(args: &EtcdArgs) -> Result<EtcdConfig> {
     })
 }
 
-fn tls_files(args: &EtcdArgs) -> Result<Option<TlsFiles>> {
+fn tls(args: &EtcdArgs) -> Result<Option<Tls>> {
     let client_ca = match (&args.trusted_ca_file, args.client_cert_auth) {
         (Some(file), true) => Some(file.clone()),
         (None, true) => bail!("--client-cert-auth needs --trusted-ca-file"),
         (_, false) => None,
     };
     match (&args.cert_file, &args.key_file) {
-        (Some(cert), Some(key)) => Ok(Some(TlsFiles { cert: cert.clone(), key: key.clone(), client_ca })),
+        // Files that are named come before what could be made, as upstream has it.
+        (Some(cert), Some(key)) => {
+            Ok(Some(Tls::Files(TlsFiles { cert: cert.clone(), key: key.clone(), client_ca })))
+        }
+        (None, None) if args.auto_tls && client_ca.is_none() => {
+            let hosts = args.listen_client_urls.iter().filter_map(|url| url.split("://").nth(1));
+            let host = |address: &str| address.rsplit_once(':').map_or(address, |(host, _)| host).to_owned();
+            Ok(Some(Tls::Made(
+                hosts.map(|address| host(address).trim_matches(['[', ']']).to_owned()).collect(),
+            )))
+        }
         (None, None) if client_ca.is_none() => Ok(None),
         _ => bail!("TLS needs --cert-file and --key-file"),
     }
 }
 
-async fn door(url: &str, tls: Option<&TlsFiles>, metrics_only: bool) -> Result<Door> {
+async fn door(url: &str, tls: Option<&Tls>, metrics_only: bool) -> Result<Door> {
     let (scheme, rest) = url.split_once("://").with_context(|| format!("{url:?} is not a URL"))?;
     let address = rest.trim_end_matches('/');
     let tls = match (scheme, tls) {
         ("http", _) => None,
-        ("https", Some(files)) => Some(files.load()?),
-        ("https", None) => bail!("{url} needs --cert-file and --key-file"),
+        ("https", Some(Tls::Files(files))) => Some(files.load()?),
+        ("https", Some(Tls::Made(hosts))) => Some(self_signed(hosts.clone())?),
+        ("https", None) => bail!("{url} needs --cert-file and --key-file, or --auto-tls"),
         _ => bail!("{url}: only http and https are listened on"),
     };
     let listener = TcpListener::bind(address).await.with_context(|| format!("listen on {url}"))?;
@@ -178,10 +199,14 @@ mod tests {
         assert!(kubeadm.client_cert_auth && kubeadm.listen_client_urls.len() == 2);
         let config = config(&kubeadm).unwrap();
         assert_eq!((config.progress_interval, config.auto_compaction), (Duration::from_secs(5), None));
-        let files = tls_files(&kubeadm).unwrap().unwrap();
+        let Some(Tls::Files(files)) = tls(&kubeadm).unwrap() else { panic!("it names files") };
         assert_eq!(files.client_ca, Some(PathBuf::from("/ca")));
         let envtest = parsed(&["--unsafe-no-fsync=true", "--listen-peer-urls=http://localhost:0"]);
         assert!(envtest.unsafe_no_fsync);
+        // As with Go's flags, the last one counts.
+        assert_eq!(parsed(&["--name=a", "--auto-tls", "--name", "b", "--auto-tls=false"]).name, "b");
+        let made = parsed(&["--auto-tls", "--listen-client-urls=https://localhost:1,https://[::1]:2"]);
+        assert_eq!(tls(&made).unwrap(), Some(Tls::Made(vec!["localhost".into(), "::1".into()])));
         assert!(!parsed(&[]).unsafe_no_fsync);
     }
 
@@ -189,8 +214,10 @@ mod tests {
     fn what_cannot_be_meant_is_said() {
         let several = parsed(&["--initial-cluster=default=http://a:2380,other=http://b:2380"]);
         assert!(config(&several).unwrap_err().to_string().contains("default, other"));
-        assert!(tls_files(&parsed(&["--client-cert-auth"])).is_err());
-        assert!(tls_files(&parsed(&["--cert-file=/c"])).is_err());
+        assert!(tls(&parsed(&["--client-cert-auth"])).is_err());
+        assert!(tls(&parsed(&["--cert-file=/c"])).is_err());
+        assert!(tls(&parsed(&["--auto-tls", "--cert-file=/c"])).is_err());
+        assert!(tls(&parsed(&["--auto-tls", "--client-cert-auth"])).is_err());
         assert!(auto_compaction("revision", "1h").is_err());
         assert_eq!(
             auto_compaction("periodic", "8").unwrap(),

@@ -18,6 +18,7 @@ const PROTOS: &[&str] = &[
     "device_plugin",
     "pod_resources",
     "etcd",
+    "grpc_health",
 ];
 
 /// Packages whose `bytes` share the buffer they were read into: values are as large as objects are.

@@ -149,6 +149,15 @@ const PROGRAMS: &[Program] = &[
     envtest("envtest-suites/reconcile", "sigs.k8s.io/controller-runtime/pkg/reconcile"),
     envtest("envtest-suites/source", "sigs.k8s.io/controller-runtime/pkg/source"),
     envtest("envtest-suites/webhook", "sigs.k8s.io/controller-runtime/pkg/webhook"),
+    Program {
+        test: true,
+        tags: "e2e",
+        ..go("etcd-suites/common", "etcd-tests", "go.etcd.io/etcd/tests/v3/common")
+    },
+    Program {
+        test: true,
+        ..go("etcd-suites/robustness", "etcd-tests", "podwire.invalid/peers/etcd-tests/robustness")
+    },
     go("arithmetic", "arithmetic", "podwire.invalid/peers/arithmetic"),
     go("validation", "validation", "podwire.invalid/peers/validation"),
     go("cel", "cel", "podwire.invalid/peers/cel"),
@@ -248,8 +257,13 @@ fn build(root: &Path, folder: &Path, program: &Program) -> Result<()> {
     let mut wanted =
         format!("{}\n{}\n{}", program.tags, program.ldflags, fs::read_to_string(module.join("go.sum"))?);
     // Programs of our own are built anew when they were edited.
-    if let Ok(source) = fs::read_to_string(module.join("main.go")) {
-        wanted.push_str(&source);
+    if let Some(place) = program.package.strip_prefix("podwire.invalid/peers/") {
+        let mut sources: Vec<_> =
+            fs::read_dir(root.join("tests/peers").join(place))?.flatten().map(|entry| entry.path()).collect();
+        sources.sort();
+        for source in sources.iter().filter(|path| path.extension().is_some_and(|ending| ending == "go")) {
+            wanted.push_str(&fs::read_to_string(source)?);
+        }
     }
     if target.exists() && fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
         return Ok(());

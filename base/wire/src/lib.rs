@@ -66,4 +66,10 @@ pub mod pod_resources;
 #[path = "gen/etcd.rs"]
 pub mod etcd;
 
+/// gRPC's own health protocol, version 1.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, clippy::unwrap_used, clippy::ref_option)]
+#[rustfmt::skip]
+#[path = "gen/grpc_health.rs"]
+pub mod grpc_health;
+
 pub mod ttrpc;

@@ -5,6 +5,7 @@
 
 mod auto_compaction;
 mod hash;
+mod health;
 mod http;
 mod kv;
 mod lease;
@@ -23,7 +24,7 @@ use tokio_util::task::TaskTracker;
 
 pub use self::auto_compaction::AutoCompaction;
 pub(crate) use self::server::certificates;
-pub use self::server::{Door, TlsError, TlsFiles};
+pub use self::server::{Door, TlsError, TlsFiles, self_signed};
 use crate::engine::index::{Retention, Then};
 use crate::engine::{Engine, EngineConfig, default_quota, read};
 use crate::{Revision, StoreError};

@@ -16,7 +16,7 @@ mod store;
 
 pub use embedded::{Embedded, EmbeddedConfig};
 pub use error::StoreError;
-pub use etcd::{AutoCompaction, Door, ETCD_VERSION, Etcd, EtcdConfig, TlsError, TlsFiles};
+pub use etcd::{AutoCompaction, Door, ETCD_VERSION, Etcd, EtcdConfig, TlsError, TlsFiles, self_signed};
 pub use remote::{ClientTls, Remote, RemoteConfig};
 pub use store::{
     Event, EventKind, Guard, KeyValue, Listing, News, Op, Outcome, Revision, Store, WatchStream,

@@ -6,7 +6,7 @@ use clap::{Args, Parser};
 
 /// The program when it is called by the name `etcd`.
 #[derive(Debug, Parser)]
-#[command(name = "etcd", version = VERSION, about = "etcd's API v3 on Podwire's store: a cluster of one member")]
+#[command(name = "etcd", version = VERSION, about = "etcd's API v3 on Podwire's store: a cluster of one member", args_override_self = true)]
 pub struct EtcdCli {
     #[command(flatten)]
     pub args: EtcdArgs,
@@ -54,6 +54,9 @@ pub struct EtcdArgs {
     /// Clients must show a certificate.
     #[arg(long, env = "ETCD_CLIENT_CERT_AUTH", action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub client_cert_auth: bool,
+    /// Speak TLS with a certificate that is made at the start, if none is named.
+    #[arg(long, env = "ETCD_AUTO_TLS", action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
+    pub auto_tls: bool,
     /// Acknowledge writes that a power cut may still lose.
     #[arg(long, env = "ETCD_UNSAFE_NO_FSYNC", action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true")]
     pub unsafe_no_fsync: bool,

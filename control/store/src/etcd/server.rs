@@ -21,6 +21,7 @@ use podwire_wire::etcd::kv_server::KvServer;
 use podwire_wire::etcd::lease_server::LeaseServer;
 use podwire_wire::etcd::maintenance_server::MaintenanceServer;
 use podwire_wire::etcd::watch_server::WatchServer;
+use podwire_wire::grpc_health::health_server::HealthServer;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -47,6 +48,8 @@ const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(60), Duration::from
 const STREAMS: u32 = 100_000;
 /// What a client may send before it is read, for one call and for all of a connection.
 const WINDOWS: (u32, u32) = (1 << 20, 4 << 20);
+/// What is spoken behind TLS.
+const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 /// Where clients come in.
 pub struct Door {
@@ -59,7 +62,7 @@ pub struct Door {
 }
 
 /// The files of a door with TLS.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The server's certificate, with those that sign it.
     pub cert: PathBuf,
@@ -88,6 +91,28 @@ pub enum TlsError {
         /// What TLS says.
         source: rustls::Error,
     },
+    /// A certificate that could not be made.
+    #[error("make a certificate: {reason}")]
+    Make {
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// TLS with a certificate that is made here and now and that nobody else vouches for: `--auto-tls` of etcd.
+pub fn self_signed(names: Vec<String>) -> Result<TlsAcceptor, TlsError> {
+    let failed = |error: &dyn std::error::Error| TlsError::Make { reason: error.to_string() };
+    let made = rcgen::generate_simple_self_signed(names).map_err(|error| failed(&error))?;
+    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| failed(&error))?
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key.into())
+        .map_err(|error| failed(&error))?;
+    config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
+    Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 impl TlsFiles {
@@ -117,7 +142,7 @@ impl TlsFiles {
         let mut config = builder
             .with_single_cert(certificates(&self.cert)?, key)
             .map_err(|source| TlsError::Certificate { path: self.cert.clone(), source })?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
 }
@@ -193,6 +218,7 @@ impl Etcd {
             .add_service(MaintenanceServer::new(self.clone()))
             .add_service(ClusterServer::new(self.clone()))
             .add_service(AuthServer::new(self.clone()))
+            .add_service(HealthServer::new(self.clone()))
             .prepare()
     }
 
@@ -239,10 +265,12 @@ impl Etcd {
     async fn answer(self, request: Request<Incoming>, routes: Option<Routes>) -> Response<Body> {
         let path = request.uri().path();
         match routes {
-            Some(routes) if path.starts_with("/etcdserverpb.") => match routes.oneshot(request).await {
-                Ok(answer) => answer,
-                Err(never) => match never {},
-            },
+            Some(routes) if path.starts_with("/etcdserverpb.") || path.starts_with("/grpc.health.v1.") => {
+                match routes.oneshot(request).await {
+                    Ok(answer) => answer,
+                    Err(never) => match never {},
+                }
+            }
             _ => self.plain(request.method(), path),
         }
     }
