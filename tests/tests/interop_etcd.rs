@@ -4,10 +4,8 @@
 
 use std::{
     fs,
-    net::TcpListener,
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
-    time::Duration,
+    process::Command,
 };
 
 use anyhow::{Context, Result, ensure};
@@ -15,85 +13,7 @@ use podwire_testkit::{
     eventually, isolate,
     node::{bin_dir, peer},
 };
-use rustix::process::{Pid, Signal, kill_process};
-
-const WAIT: Duration = Duration::from_secs(60);
-
-/// A program that runs until it is stopped; it is killed when the test fails.
-struct Running(Child);
-
-impl Running {
-    fn start(mut command: Command, log: &Path) -> Result<Self> {
-        let log = fs::File::create(log)?;
-        Ok(Self(command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?))
-    }
-
-    /// Asks it to end, and waits until it has.
-    fn stop(mut self) -> Result<()> {
-        kill_process(Pid::from_child(&self.0), Signal::TERM)?;
-        eventually("the end of a program", WAIT, || {
-            self.0.try_wait().map_err(|error| error.to_string())?.ok_or_else(|| "it still runs".to_owned())
-        })?;
-        Ok(())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Ignored: it has ended when all is well.
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
-}
-
-fn podwire() -> Command {
-    let mut command = Command::new(bin_dir().join("podwire"));
-    command.env_remove("KUBECONFIG").env_remove("PODWIRE_TRACE_DIR");
-    command
-}
-
-fn said(command: &mut Command) -> Result<String> {
-    let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output()?;
-    let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
-    ensure!(status.success(), "{command:?}: {status}\n{out}{err}");
-    Ok(out.into_owned())
-}
-
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
-
-/// Ours or the real one, on loopback.
-fn etcd(mut program: Command, folder: &Path, log: &Path) -> Result<(Running, String)> {
-    let (url, peers) =
-        (format!("http://127.0.0.1:{}", free_port()?), format!("http://127.0.0.1:{}", free_port()?));
-    program.arg("--data-dir").arg(folder).args([
-        &format!("--listen-client-urls={url}"),
-        &format!("--advertise-client-urls={url}"),
-        &format!("--listen-peer-urls={peers}"),
-        &format!("--initial-advertise-peer-urls={peers}"),
-        &format!("--initial-cluster=default={peers}"),
-    ]);
-    let running = Running::start(program, log)?;
-    eventually("an etcd", WAIT, || {
-        etcdctl(&url, &["endpoint", "health"]).map_err(|error| format!("{error:#}"))
-    })?;
-    Ok((running, url))
-}
-
-fn etcdctl(url: &str, words: &[&str]) -> Result<String> {
-    said(Command::new(peer("etcdctl")?).arg(format!("--endpoints={url}")).args(words))
-}
-
-fn our_etcd() -> Command {
-    let mut command = podwire();
-    command.arg("etcd");
-    command
-}
-
-fn real_etcd() -> Result<Command> {
-    Ok(Command::new(peer("etcd")?))
-}
+use podwire_tests::programs::{Running, WAIT, etcd, etcdctl, our_etcd, podwire, real_etcd, said};
 
 /// An API server in a data folder, ready.
 fn api_server(data: &Path, flags: &[&str]) -> Result<Running> {

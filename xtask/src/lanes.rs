@@ -58,7 +58,17 @@ pub fn interop(root: &Path, part: &str) -> Result<()> {
     lane(&["--package", "podwire-kubelet", "--features", "interop", "--test", "topology"])?;
     lane(&["--package", "podwire-scheduler", "--features", "interop", "--test", "upstream"])?;
     lane(&["--package", "podwire-scheduler", "--features", "interop", "--test", "allocator"])?;
-    lane(&["--package", "podwire-store", "--features", "interop", "--test", "upstream"])?;
+    let store = [
+        "--package",
+        "podwire-store",
+        "--features",
+        "interop",
+        "--test",
+        "upstream",
+        "--test",
+        "conformance",
+    ];
+    lane(&store)?;
     lane(&["--package", "podwire-apiserver", "--features", "interop", "--test", "differential"])?;
     whole
 }

@@ -1,5 +1,5 @@
-//! The same operations, thrown by dice, to the real etcd and to ours: every answer has to agree, with its revisions, and so have the
-//! events of a watch and the hash of everything that is kept.
+//! The same operations, thrown by dice, to the real etcd and to `podwire etcd`: every answer has to agree, with its revisions, and so
+//! have the events of a watch and the hash of everything that is kept.
 #![cfg(feature = "interop")]
 #![allow(
     clippy::unwrap_used,
@@ -289,8 +289,8 @@ async fn heard(events: &mut mpsc::Receiver<Event>, until: &Bytes) -> Vec<Event> 
     }
 }
 
-async fn compare_both(seed: u64, steps: usize) {
-    let (ours, theirs) = (Server::ours().await, Server::theirs().await);
+async fn compare_both(ours: Server, seed: u64, steps: usize) {
+    let theirs = Server::theirs().await;
     let (mut our_events, mut their_events) = (events(&ours).await, events(&theirs).await);
     let mut dice = Dice::new(seed);
     let (mut newest, mut agreed, mut refused) = (1, 0, 0);
@@ -333,6 +333,11 @@ async fn compare_both(seed: u64, steps: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_events_and_hashes_agree_with_etcd() {
     for seed in 1..=4 {
-        compare_both(seed, 600).await;
+        compare_both(Server::podwire().await, seed, 600).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_in_this_process_agrees_with_etcd() {
+    compare_both(Server::ours().await, 1, 600).await;
 }

@@ -1,4 +1,4 @@
-//! An etcd to ask through the wire: ours in this process, or the real one that `make peers` builds.
+//! An etcd to ask through the wire: ours in this process or as a program, or the real one that `make peers` builds.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -30,14 +30,14 @@ pub(crate) struct Server {
 
 enum Ends {
     Ours(CancellationToken, Option<JoinHandle<()>>),
-    Theirs(Child),
+    Process(Child),
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         match &mut self.ends {
             Ends::Ours(shutdown, _) => shutdown.cancel(),
-            Ends::Theirs(child) => {
+            Ends::Process(child) => {
                 // Ignored: it may have ended already.
                 child.kill().ok();
                 child.wait().ok();
@@ -79,10 +79,26 @@ impl Server {
         let folder = std::env::var_os("PODWIRE_PEERS").expect("PODWIRE_PEERS names the folder of the peers");
         let program = Path::new(&folder).join("etcd");
         assert!(program.exists(), "{program:?} is missing: run `make peers`");
+        Self::process(Command::new(program)).await
+    }
+
+    /// Ours as the program that people start, with the command line of the real one.
+    #[allow(dead_code, reason = "only some tests need the program")]
+    pub(crate) async fn podwire() -> Self {
+        let folder =
+            std::env::var_os("PODWIRE_BIN_DIR").expect("PODWIRE_BIN_DIR names the folder of podwire");
+        let program = Path::new(&folder).join("podwire");
+        assert!(program.exists(), "{program:?} is missing: run `cargo build -p podwire`");
+        let mut command = Command::new(program);
+        command.arg("etcd");
+        Self::process(command).await
+    }
+
+    async fn process(mut command: Command) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let (client, peer) = (free(), free());
-        let child = Command::new(program)
+        let child = command
             .arg("--data-dir")
             .arg(dir.path())
             .args([
@@ -97,7 +113,7 @@ impl Server {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        let ends = Ends::Theirs(child);
+        let ends = Ends::Process(child);
         let channel = connect(client).await;
         Self { channel, address: client, ends, dir: Some(dir) }
     }
