@@ -158,6 +158,7 @@ const PROGRAMS: &[Program] = &[
         test: true,
         ..go("etcd-suites/robustness", "etcd-tests", "podwire.invalid/peers/etcd-tests/robustness")
     },
+    go("linearizability", "linearizability", "podwire.invalid/peers/linearizability"),
     go("arithmetic", "arithmetic", "podwire.invalid/peers/arithmetic"),
     go("validation", "validation", "podwire.invalid/peers/validation"),
     go("cel", "cel", "podwire.invalid/peers/cel"),
