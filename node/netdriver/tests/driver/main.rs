@@ -194,7 +194,7 @@ fn character_devices_of_a_claim_are_named_for_containers_that_name_the_claim() {
         let uid = world.claim("one", "eth1-macvlan-0", json!({"characterDevices": ["tun"]})).await;
         let id = format!("dra.net/claim={uid}-0");
         let found = world.prepared("one", &uid).await.unwrap();
-        assert_eq!(found[0].cdi_device_ids, [id.clone()]);
+        assert_eq!(found[0].cdi_device_ids, std::slice::from_ref(&id));
         let files = world.cdi();
         assert_eq!((files.len(), &files[0].0), (1, &format!("dra.net-claim-{uid}.json")));
         assert_eq!(files[0].1["devices"][0]["containerEdits"]["deviceNodes"][0]["path"], "/dev/net/tun");
