@@ -3,6 +3,7 @@
 //! Flags keep upstream's names where upstream has one. `up` and the client verbs say what they mean elsewhere.
 
 mod cluster;
+mod drill;
 mod etcd;
 mod kube_apiserver;
 mod netdriver;
@@ -18,9 +19,10 @@ use std::{
 use clap::{Args, Parser, Subcommand};
 
 pub use self::cluster::ClusterArgs;
+pub use self::drill::DrillArgs;
 pub use self::etcd::{EtcdArgs, EtcdCli};
 pub use self::kube_apiserver::{KubeApiserverArgs, KubeApiserverCli};
-pub use self::netdriver::{NetdriverArgs, NetworkDriverArgs, OfferArgs};
+pub use self::netdriver::{NetdriverArgs, NetdriverVerb, NetworkDriverArgs, OfferArgs};
 pub use self::netplugin::{ExplainArgs, NetpluginArgs, NetpluginVerb};
 pub use self::nri::{NriArgs, NriVerb};
 pub use self::snapshot::{MigrateArgs, MigrateVerb, RestoreArgs, SaveArgs, SnapshotVerb};

@@ -3,7 +3,7 @@
 //! # Layout
 //! - `cli` what was typed; `instance` the names one node owns;
 //! - `up` the whole node; `solo` one participant alone; `down` the way back; `check` the preflight;
-//! - `device_plugin` the node's devices for pods; `objects` where the API server's objects are kept; `snapshot` how they are saved and moved;
+//! - `device_plugin` the node's devices for pods; `drill` how a network driver is tried; `objects` where the API server's objects are kept; `snapshot` how they are saved and moved;
 //!   `etcd` the store as an etcd;
 //! - `private` folders that nobody else may look into;
 //! - `image` the local image verbs; `client` kubectl's verbs; `trace` the path of a pod; `nri` the plugins of a node.
@@ -18,6 +18,7 @@ mod client;
 mod cni;
 mod device_plugin;
 mod down;
+mod drill;
 mod etcd;
 mod image;
 mod instance;
@@ -38,7 +39,7 @@ use std::{io::Write, process::ExitCode};
 use clap::{CommandFactory, Parser};
 use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
-use crate::cli::{Cli, EtcdCli, KubeApiserverCli, NetpluginArgs, NetpluginVerb, Verb};
+use crate::cli::{Cli, EtcdCli, KubeApiserverCli, NetdriverVerb, NetpluginArgs, NetpluginVerb, Verb};
 
 /// See [`memory`].
 #[cfg(feature = "jemalloc")]
@@ -180,7 +181,10 @@ fn run(cli: Cli, ring: trace::Ring) -> anyhow::Result<ExitCode> {
             block_on(workers(), netplugin::explain(args))?;
         }
         Verb::Netplugin(args) => serve(netplugin::run(args, ring))?,
-        Verb::Netdriver(args) => serve(netdriver::run(*args, ring))?,
+        Verb::Netdriver(args) => match args.verb {
+            Some(NetdriverVerb::Drill(drill)) => return block_on(workers(), drill::run(drill)),
+            None => serve(netdriver::run(*args, ring))?,
+        },
         Verb::DevicePlugin(args) => return device_plugin::run(args),
         Verb::Cni(verb) => return cni::run(verb),
         Verb::Nri(verb) => nri::run(verb)?,

@@ -2,10 +2,10 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use podwire_netdriver::{DEFAULT_FILTER, NAME};
 
-use super::TraceDir;
+use super::{DrillArgs, TraceDir};
 
 /// What is offered.
 #[derive(Debug, Clone, Args)]
@@ -29,9 +29,22 @@ pub struct NetworkDriverArgs {
     pub offers: OfferArgs,
 }
 
+/// Verbs of `netdriver`.
+#[derive(Debug, Clone, Subcommand)]
+pub enum NetdriverVerb {
+    /// Try a network driver, ours or another's: kill it, hang it, restart it and cut it off at each of its arrows while pods
+    /// with claims come and go; count pods that ran without their device, devices that are lost or shared, objects that are
+    /// stuck. Exits with 1 if there are any. Runs on the node, as root.
+    Drill(DrillArgs),
+}
+
 /// Flags of `netdriver`.
 #[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct NetdriverArgs {
+    /// What else to do than to offer devices.
+    #[command(subcommand)]
+    pub verb: Option<NetdriverVerb>,
     /// Credentials of the driver (default: those of the pod it runs in).
     #[arg(long, env = "KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,

@@ -10,16 +10,11 @@ use std::{
 
 use anyhow::{Context, Result};
 use podwire_testkit::{Node, eventually};
-use podwire_wire::{
-    dra_v1::{
-        Device, NodePrepareResourceResponse, NodePrepareResourcesRequest, NodePrepareResourcesResponse,
-        NodeUnprepareResourceResponse, NodeUnprepareResourcesRequest, NodeUnprepareResourcesResponse,
-        dra_plugin_server::{DraPlugin, DraPluginServer},
-    },
-    plugin_registration::{
-        InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
-        registration_server::{Registration, RegistrationServer},
-    },
+use podwire_tests::dra::Sockets;
+use podwire_wire::dra_v1::{
+    Device, NodePrepareResourceResponse, NodePrepareResourcesRequest, NodePrepareResourcesResponse,
+    NodeUnprepareResourceResponse, NodeUnprepareResourcesRequest, NodeUnprepareResourcesResponse,
+    dra_plugin_server::DraPlugin,
 };
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -44,7 +39,6 @@ struct Notes {
 
 #[derive(Clone)]
 struct Served {
-    endpoint: PathBuf,
     kubeconfig: PathBuf,
     notes: Arc<Mutex<Notes>>,
 }
@@ -76,20 +70,16 @@ impl Driver {
         let instance = node.podwire(["instance", "--data-dir", &node.data_dir.display().to_string()])?;
         let instance: Value = serde_json::from_str(&instance)?;
         let root = PathBuf::from(instance["pluginRoot"].as_str().context("no folder of plugins")?);
-        let endpoint = root.join("plugins").join(NAME).join("dra.sock");
-        let registrar = root.join("plugins_registry").join(format!("{NAME}-reg.sock"));
-        for path in [&endpoint, &registrar] {
-            std::fs::create_dir_all(path.parent().context("no folder")?)?;
-            // Ignored: what an earlier one left, if there was one.
-            std::fs::remove_file(path).ok();
-        }
-        let served = Served { endpoint, kubeconfig: node.kubeconfig(), notes: Arc::default() };
+        let sockets = Sockets::of(NAME, &root)?;
+        let served = Served { kubeconfig: node.kubeconfig(), notes: Arc::default() };
         let (stop, running) = (CancellationToken::new(), served.clone());
         let until = stop.clone();
         let thread = std::thread::Builder::new().name("driver".into()).spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(serve(running, &registrar, until));
+            let notes = running.clone();
+            let registered = move |taken| notes.lock().registered = taken;
+            runtime.block_on(sockets.serve(running, registered, until)).expect("it serves");
         })?;
         let driver = Driver { served, stop, thread: Some(thread) };
         eventually("the driver is registered", Duration::from_secs(20), || {
@@ -99,7 +89,7 @@ impl Driver {
     }
 
     fn notes(&self) -> std::sync::MutexGuard<'_, Notes> {
-        self.served.notes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.served.lock()
     }
 
     /// What it was asked, in order.
@@ -122,27 +112,13 @@ impl Drop for Driver {
     }
 }
 
-async fn serve(served: Served, registrar: &Path, stop: CancellationToken) {
-    let incoming = |path: &Path| {
-        let listener = podwire_wire::unix::listen(path).expect("its socket");
-        futures::stream::unfold(listener, |listener| async move {
-            let next = listener.accept().await.map(|(stream, _)| stream);
-            Some((next, listener))
-        })
-    };
-    let driver = tonic::transport::Server::builder()
-        .add_service(DraPluginServer::new(served.clone()))
-        .serve_with_incoming_shutdown(incoming(&served.endpoint), stop.clone().cancelled_owned());
-    let registration = tonic::transport::Server::builder()
-        .add_service(RegistrationServer::new(served.clone()))
-        .serve_with_incoming_shutdown(incoming(registrar), stop.cancelled_owned());
-    let (driver, registration) = futures::join!(driver, registration);
-    driver.and(registration).expect("it serves");
-}
-
 impl Served {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn note(&self, call: String) -> std::sync::MutexGuard<'_, Notes> {
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notes = self.lock();
         notes.calls.push(call);
         notes
     }
@@ -189,8 +165,7 @@ impl DraPlugin for Served {
             let answer = match given {
                 Ok(devices) => {
                     let names: Vec<&str> = devices.iter().map(|one| one.device_name.as_str()).collect();
-                    let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-                    notes.devices.insert(claim.uid.clone(), names.join(","));
+                    self.lock().devices.insert(claim.uid.clone(), names.join(","));
                     NodePrepareResourceResponse { devices, error: String::new() }
                 }
                 Err(error) => NodePrepareResourceResponse { devices: Vec::new(), error },
@@ -210,26 +185,5 @@ impl DraPlugin for Served {
             claims.insert(claim.uid, NodeUnprepareResourceResponse::default());
         }
         Ok(Response::new(NodeUnprepareResourcesResponse { claims }))
-    }
-}
-
-#[tonic::async_trait]
-impl Registration for Served {
-    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
-        Ok(Response::new(PluginInfo {
-            r#type: "DRAPlugin".to_owned(),
-            name: NAME.to_owned(),
-            endpoint: self.endpoint.to_string_lossy().into_owned(),
-            supported_versions: vec!["v1.DRAPlugin".to_owned()],
-        }))
-    }
-
-    async fn notify_registration_status(
-        &self,
-        status: Request<RegistrationStatus>,
-    ) -> Result<Response<RegistrationStatusResponse>, Status> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner).registered =
-            status.into_inner().plugin_registered;
-        Ok(Response::new(RegistrationStatusResponse {}))
     }
 }
