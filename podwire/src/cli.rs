@@ -284,6 +284,9 @@ pub struct ApiserverArgs {
     /// Port to listen on.
     #[arg(long, default_value_t = 6443)]
     pub secure_port: u16,
+    /// On a cluster, the address as which this server is listed behind the `kubernetes` service (default: what is listened on).
+    #[arg(long, requires = "etcd_servers", value_parser = cluster::published)]
+    pub advertise_address: Option<IpAddr>,
     /// Addresses of services.
     #[arg(long, default_value = "10.89.0.0/16")]
     pub service_cluster_ip_range: String,

@@ -1,13 +1,13 @@
 //! Where the API server's objects are kept: in the store of this process, or in an etcd cluster.
 
-use std::{path::Path, sync::Arc};
+use std::{net::IpAddr, path::Path, sync::Arc};
 
 use anyhow::{Context, Result};
-use podwire_apiserver::{Encrypted, Encryption, Transcoded};
+use podwire_apiserver::{Advertise, Encrypted, Encryption, Transcoded};
 use podwire_store::{ClientTls, Embedded, EmbeddedConfig, Remote, RemoteConfig, Store};
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::ClusterArgs;
+use crate::{cli::ClusterArgs, node_parts};
 
 /// Where objects are kept, and how they are encrypted there.
 pub struct Objects {
@@ -60,6 +60,14 @@ impl Objects {
                 Arc::new(Transcoded::new(Encrypted::new(store.clone(), how.clone())))
             }
         }
+    }
+
+    /// As what a server that listens here is listed beside others; alone, or where nobody else reaches it, it is not.
+    pub fn advertise(&self, bind: IpAddr, asked: Option<IpAddr>) -> Option<Advertise> {
+        let Kept::Cluster(_) = &self.kept else { return None };
+        let address =
+            asked.unwrap_or_else(|| if bind.is_unspecified() { node_parts::node_address() } else { bind });
+        (!address.is_loopback()).then(|| Advertise::new(address))
     }
 
     /// Does what must be done while it is used, until `shutdown`.

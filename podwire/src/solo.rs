@@ -28,6 +28,8 @@ pub async fn apiserver(args: ApiserverArgs, ring: Ring) -> Result<()> {
     let listen = SocketAddr::new(args.bind_address, args.secure_port);
     let mut config = podwire_apiserver::Config::new(objects.store(), instance.data_dir.join("pki"), listen);
     config.extra_sans = vec![node_parts::host_name()];
+    config.advertise = objects.advertise(args.bind_address, args.advertise_address);
+    config.extra_sans.extend(config.advertise.map(|own| own.address.to_string()));
     config.service_cidr = parse_cidr(&args.service_cluster_ip_range).context("--service-cluster-ip-range")?;
     config.encryption = objects.encryption.clone();
     let api = config.build().await.context("start the API server")?;
@@ -59,6 +61,7 @@ pub async fn kube_apiserver(args: KubeApiserverArgs) -> Result<()> {
     config.encryption = objects.encryption.clone();
     config.token_issuer = args.service_account_issuer.clone();
     config.extra_sans.extend(args.advertise_address.map(|address| address.to_string()));
+    config.advertise = objects.advertise(args.bind_address, args.advertise_address);
     config.service_accounts = args.disable_admission_plugins.is_empty();
     let kept = (args.cert_dir.join("apiserver.crt"), args.cert_dir.join("apiserver.key"));
     config.given = podwire_apiserver::Given {

@@ -161,6 +161,8 @@ impl Control {
         config.extra_sans = vec![node.ip.to_string(), node_parts::host_name()];
         config.service_cidr = parse_cidr(&args.service_cidr).context("--service-cidr")?;
         config.encryption = objects.encryption.clone();
+        let everywhere = args.listen.ip().is_unspecified();
+        config.advertise = objects.advertise(args.listen.ip(), everywhere.then_some(node.ip));
         let api = config.build().await.context("start the API server")?;
         let client = |identity| podwire_client::Client::new(api.client(identity), "default");
         let node_client = client(Identity::node(&node.name));

@@ -13,6 +13,7 @@ use crate::admission::policy::Policies;
 use crate::admission::resource_quota::Ledger;
 use crate::admission::service::{Allocator, Repair};
 use crate::admission::webhook::Webhooks;
+use crate::advertise::Advertise;
 use crate::authz::Authorizer;
 use crate::cache::Caches;
 use crate::context::Context;
@@ -57,6 +58,8 @@ pub struct Config {
     pub limits: Limits,
     /// The longest that a service-account token may be valid; `None` leaves it to who asks.
     pub longest_token_life: Option<Duration>,
+    /// As what this server is listed behind the `kubernetes` service, if it is.
+    pub advertise: Option<Advertise>,
     /// How the values of the store are encrypted, if they are.
     pub encryption: Option<Arc<Encryption>>,
     /// Keys and certificates of others.
@@ -120,6 +123,7 @@ impl Config {
             token_issuer: "https://kubernetes.default.svc.cluster.local".into(),
             limits: Limits::default(),
             longest_token_life: None,
+            advertise: None,
             encryption: None,
             given: Given::default(),
             service_accounts: true,
@@ -168,7 +172,7 @@ impl Config {
             shutdown,
         };
         let repair = Repair::new(self.repair_services_every);
-        let asked = Asked { new_kinds, definitions: asked, repair };
+        let asked = Asked { new_kinds, definitions: asked, repair, advertise: self.advertise };
         ApiServer::start(Arc::new(context), asked, listener, address, tls).await
     }
 }

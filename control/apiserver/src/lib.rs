@@ -8,6 +8,7 @@
 //! of its own), one renews the serving certificate. All end with [`ApiServer::run`].
 
 mod admission;
+mod advertise;
 mod authn;
 mod authz;
 mod body;
@@ -41,6 +42,7 @@ mod token;
 mod traced;
 mod upstream;
 
+pub use advertise::Advertise;
 pub use body::{Body, BoxError};
 pub use codec::CodecError;
 pub use config::{Config, Error, Given};

@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::admission::resource_quota::Ledger;
 use crate::admission::service::Repair;
+use crate::advertise::{Advertise, Advertiser};
 use crate::cache::NewKinds;
 use crate::config::{Error, Given};
 use crate::context::Context;
@@ -139,6 +140,7 @@ pub(crate) struct Asked {
     pub(crate) new_kinds: NewKinds,
     pub(crate) definitions: Wishes,
     pub(crate) repair: Repair,
+    pub(crate) advertise: Option<Advertise>,
 }
 
 impl ApiServer {
@@ -161,6 +163,9 @@ impl ApiServer {
         let made = bootstrap::run(&context, &mut repair).await;
         made.map_err(|error| Error::Bootstrap { message: error.message })?;
         tasks.spawn(repair.run(context.clone()));
+        if let Some(own) = asked.advertise {
+            tasks.spawn(Advertiser::new(own).run(context.clone()));
+        }
         let mut definer = Definer::new(context.clone());
         definer.catch_up().await.map_err(|error| Error::Definitions { message: error.message })?;
         let shutdown = context.shutdown.clone();

@@ -1,5 +1,6 @@
 //! Where the API server keeps its objects: kube-apiserver's flags by their names.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -40,6 +41,17 @@ fn prefix(text: &str) -> Result<String, String> {
     Ok(format!("/{bare}"))
 }
 
+/// An address that others can reach.
+pub fn published(text: &str) -> Result<IpAddr, String> {
+    match text.parse::<IpAddr>() {
+        Ok(address) if address.is_loopback() || address.is_unspecified() => {
+            Err(format!("nobody else reaches {address}"))
+        }
+        Ok(address) => Ok(address),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,6 +68,9 @@ mod tests {
             |words: &[&str]| crate::cli::Cli::try_parse_from([&["podwire", "apiserver"], words].concat());
         assert!(typed(&["--etcd-servers=https://a:2379,https://b:2379", "--etcd-cafile=/ca"]).is_ok());
         assert!(typed(&["--etcd-cafile=/ca"]).is_err());
+        assert!(typed(&["--etcd-servers=https://a:2379", "--advertise-address=10.0.0.1"]).is_ok());
+        assert!(typed(&["--etcd-servers=https://a:2379", "--advertise-address=127.0.0.1"]).is_err());
+        assert!(typed(&["--advertise-address=10.0.0.1"]).is_err());
         assert!(typed(&["--etcd-servers=https://a:2379", "--etcd-certfile=/c"]).is_err());
     }
 }

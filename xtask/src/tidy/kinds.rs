@@ -22,6 +22,7 @@ const HOMES: &[&str] = &[
 const ALLOWED: &[(&str, &str)] = &[
     ("base/api/src/convert.rs", "the two shapes of an event"),
     ("base/api/src/convert/autoscaler.rs", "the versions of an autoscaler"),
+    ("control/apiserver/src/advertise.rs", "a field of slices is called as a kind is"),
     ("control/apiserver/src/endpoints.rs", "a field of slices is called as a kind is"),
     ("control/apiserver/src/handler/review.rs", "each review is a question of its own"),
     ("control/apiserver/src/handler/tokens.rs", "what a token can be bound to"),

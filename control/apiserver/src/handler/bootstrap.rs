@@ -49,23 +49,8 @@ async fn range(context: &Context) -> Result<()> {
     if condition::find(condition::of(&stored), "Ready").is_some() {
         return Ok(());
     }
-    let (identity, mut options) = (server(), options());
-    options.manager = "kubernetes-service-cidr-controller".into();
     let ready = json!({"type": "Ready", "status": "True", "reason": "", "lastTransitionTime": create::now(),
         "message": "Kubernetes default Service CIDR is ready"});
-    let change = Change {
-        context,
-        identity: &identity,
-        kind,
-        namespace: "",
-        name: RANGE,
-        verb: "update",
-        extent: Extent::Part(Part::Status),
-        options: &options,
-        retry: true,
-        untracked: false,
-        check_uid: false,
-    };
     let with = |old: &Value| {
         let mut new = old.clone();
         if condition::find(condition::of(old), "Ready").is_none() {
@@ -73,7 +58,43 @@ async fn range(context: &Context) -> Result<()> {
         }
         Ok(new)
     };
-    change.run(with).await.map(|_| ())
+    let (place, extent) = (("", RANGE), Extent::Part(Part::Status));
+    change(context, kind, place, extent, "kubernetes-service-cidr-controller", with).await
+}
+
+/// Changes an object as the server itself.
+async fn change(
+    context: &Context,
+    kind: &Kind,
+    (namespace, name): (&str, &str),
+    extent: Extent,
+    manager: &str,
+    make: impl FnMut(&Value) -> Result<Value>,
+) -> Result<()> {
+    let (identity, mut options) = (server(), options());
+    options.manager = manager.into();
+    let change = Change {
+        context,
+        identity: &identity,
+        kind,
+        namespace,
+        name,
+        verb: "update",
+        extent,
+        options: &options,
+        // Whose object says its version is told of others' writes.
+        retry: true,
+        untracked: false,
+        check_uid: false,
+    };
+    change.run(make).await.map(|_| ())
+}
+
+/// Replaces an object at its version as the server itself.
+pub(crate) async fn replace(context: &Context, kind: &Kind, object: &Value, manager: &str) -> Result<()> {
+    let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
+    let place = (text("namespace"), text("name"));
+    change(context, kind, place, Extent::Main, manager, |_| Ok(object.clone())).await
 }
 
 /// Everything beside the namespaces.
@@ -105,7 +126,8 @@ async fn ensure_all(context: &Context, objects: Vec<(&'static Arc<Kind>, Value)>
     Ok(())
 }
 
-fn port(context: &Context) -> u16 {
+/// The port that is listened on.
+pub(crate) fn port(context: &Context) -> u16 {
     context.advertised.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(6443)
 }
 
