@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::cast_precision_loss, unreachable_pub)]
 
 mod api;
+mod claims;
 mod cni;
 mod devices;
 mod extensions;
@@ -34,6 +35,7 @@ fn main() -> Result<()> {
     match what.as_str() {
         "path" => tokio.block_on(path::run()),
         "api" => api::run(),
+        "claims" => claims::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "cni" => cni::run(),
         "devices" => tokio.block_on(devices::run()),
         "extensions" => extensions::run(),
@@ -48,7 +50,7 @@ fn main() -> Result<()> {
         "versions" => versions::run(),
         "side" => tokio.block_on(versions::side()),
         other => bail!(
-            "there is no bench called {other}; there are: path, api, cni, devices, extensions, operators, runtime, nri, policy, policy-pods, scheduler, memory, trace, versions"
+            "there is no bench called {other}; there are: path, api, claims, cni, devices, extensions, operators, runtime, nri, policy, policy-pods, scheduler, memory, trace, versions"
         ),
     }
 }

@@ -48,7 +48,8 @@ impl Cluster {
         self.start_of(name, &pod(name)?).await
     }
 
-    async fn start_of(&self, name: &str, pod: &Pod) -> Result<Duration> {
+    /// The same of a pod that the caller has changed.
+    pub async fn start_of(&self, name: &str, pod: &Pod) -> Result<Duration> {
         let version = self.version().await?;
         let params = WatchParams::default().fields(&format!("metadata.name={name}"));
         let mut events = self.pods.watch(&params, &version).await?.boxed();
@@ -84,7 +85,8 @@ impl Cluster {
         Ok((start, self.stop(name).await?))
     }
 
-    async fn stop(&self, name: &str) -> Result<Duration> {
+    /// Deletes one pod; the time until it is gone.
+    pub async fn stop(&self, name: &str) -> Result<Duration> {
         let version = self.version().await?;
         let params = WatchParams::default().fields(&format!("metadata.name={name}"));
         let mut events = self.pods.watch(&params, &version).await?.boxed();
@@ -218,7 +220,8 @@ fn restarts(pod: &Pod) -> i32 {
     containers.map(|container| container.restart_count).sum()
 }
 
-fn pod(name: &str) -> Result<Pod> {
+/// A pod with one container that sleeps.
+pub fn pod(name: &str) -> Result<Pod> {
     Ok(serde_json::from_value(serde_json::json!({
         "metadata": {"name": name},
         "spec": {

@@ -5,8 +5,8 @@
 //! wait ends after `seconds`; rates are then of what was done so far. `only=ours` leaves upstream's out. Pods are there
 //! before a scheduler starts, so that nobody's writing of them is measured.
 
-mod process;
-mod world;
+pub mod process;
+pub mod world;
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 
 use self::{
     process::{Decisions, Process, Which},
-    world::{Wish, World},
+    world::{Watch, Wish, World},
 };
 use crate::{
     api::millis,
@@ -39,6 +39,11 @@ pub struct Sizes {
 }
 
 impl Sizes {
+    /// Nodes on which nothing is placed.
+    pub fn empty(nodes: usize, patience: Duration) -> Sizes {
+        Sizes { nodes, placed: 0, pods: 0, hopeless: 0, patience }
+    }
+
     fn read(words: &[String]) -> Result<(Sizes, bool)> {
         let patience = Duration::from_secs(60);
         let mut sizes = Sizes { nodes: 200, placed: 6_000, pods: 500, hopeless: 1_000, patience };
@@ -134,14 +139,14 @@ struct Figures {
 }
 
 /// What binding pods that were there before the scheduler came to.
-struct Burst {
+pub struct Burst {
     /// Seconds from the start of the process to the first binding.
-    first: f64,
+    pub first: f64,
     /// Pods per second from the first to the last.
-    rate: f64,
+    pub rate: f64,
     /// Milliseconds of the scheduler's CPU for each, its start included.
-    cpu: f64,
-    decisions: Decisions,
+    pub cpu: f64,
+    pub decisions: Decisions,
 }
 
 impl Figures {
@@ -164,26 +169,40 @@ async fn burst(world: &World, which: Which, wish: Wish) -> Result<Burst> {
     };
     let (space, count) = world.pods(which, wish).await?;
     let mut bound = world.bound(&space).await?;
-    let process = Process::start(&world.server.kubeconfig, which)?;
-    let begun = process.begun();
-    let times = bound.wait(count, world.sizes.patience).await?;
-    let cpu = process.cpu()?;
-    let decisions = process.end().await?;
-    let (Some(first), Some(last)) = (times.first(), times.last()) else {
-        bail!("{which} bound no {wish:?} pod within {:?}", world.sizes.patience);
-    };
-    let span = last.duration_since(*first).as_secs_f64();
-    println!("  {wish:?}: {} of {count} bound, {span:.2} s from the first to the last", times.len());
+    let burst = Burst::of(world, which, &format!("{wish:?}"), &mut bound, count).await?;
     world.clear(&space).await?;
     if let Some(space) = victims {
         world.clear(&space).await?;
     }
-    Ok(Burst {
-        first: first.duration_since(begun).as_secs_f64(),
-        rate: (times.len() - 1) as f64 / span.max(1e-3),
-        cpu: millis(cpu) / times.len() as f64,
-        decisions,
-    })
+    Ok(burst)
+}
+
+impl Burst {
+    /// Starts the scheduler and waits until so many pods are bound, or its time is over.
+    pub async fn of(
+        world: &World,
+        which: Which,
+        what: &str,
+        bound: &mut Watch,
+        count: usize,
+    ) -> Result<Burst> {
+        let process = Process::start(&world.server.kubeconfig, which)?;
+        let begun = process.begun();
+        let times = bound.wait(count, world.sizes.patience).await?;
+        let cpu = process.cpu()?;
+        let decisions = process.end().await?;
+        let (Some(first), Some(last)) = (times.first(), times.last()) else {
+            bail!("{which} bound no {what} pod within {:?}", world.sizes.patience);
+        };
+        let span = last.duration_since(*first).as_secs_f64();
+        println!("  {what}: {} of {count} bound, {span:.2} s from the first to the last", times.len());
+        Ok(Burst {
+            first: first.duration_since(begun).as_secs_f64(),
+            rate: (times.len() - 1) as f64 / span.max(1e-3),
+            cpu: millis(cpu) / times.len() as f64,
+            decisions,
+        })
+    }
 }
 
 /// Many pods that fit nowhere: what telling them costs, what their waiting costs, and whom they delay.

@@ -172,6 +172,26 @@ impl Connection {
         find(&self.buffer, b"\r\n\r\n").map_or(&[], |end| &self.buffer[end + 4..])
     }
 
+    /// The same put together if it came in pieces.
+    pub fn body(&self) -> Result<Vec<u8>> {
+        let end = find(&self.buffer, b"\r\n\r\n").context("no answer")? + 4;
+        let (head, mut rest) = self.buffer.split_at(end);
+        if read_head(head)?.1.is_some() {
+            return Ok(rest.to_vec());
+        }
+        let mut body = Vec::with_capacity(rest.len());
+        loop {
+            let line = find(rest, b"\r\n").context("a piece without a length")?;
+            let length = usize::from_str_radix(std::str::from_utf8(&rest[..line])?, 16)?;
+            if length == 0 {
+                return Ok(body);
+            }
+            let after = line + 2 + length;
+            body.extend_from_slice(rest.get(line + 2..after).context("a piece that is cut off")?);
+            rest = rest.get(after + 2..).context("no end of a piece")?;
+        }
+    }
+
     /// Sends the request of a watch and waits for the head of its answer.
     pub async fn watch(&mut self, request: &[u8]) -> Result<()> {
         self.stream.write_all(request).await?;

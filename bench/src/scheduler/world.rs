@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -69,14 +69,15 @@ impl World {
         Ok(world)
     }
 
-    async fn post(&self, path: &str, object: &Value) -> Result<()> {
+    /// Makes an object.
+    pub async fn post(&self, path: &str, object: &Value) -> Result<()> {
         let endpoint = &self.server.endpoint;
         endpoint.connect().await?.ask(&request(endpoint, "POST", path, object)).await?;
         Ok(())
     }
 
     /// Sends so many requests over a few connections.
-    async fn many(&self, count: usize, render: impl Fn(usize) -> Vec<u8>) -> Result<()> {
+    pub async fn many(&self, count: usize, render: impl Fn(usize) -> Vec<u8>) -> Result<()> {
         for begin in (0..count).step_by(RENDERED) {
             let batch = RENDERED.min(count - begin);
             api::round(&self.server, CONNECTIONS, batch, |at| render(begin + at)).await?;
@@ -137,13 +138,28 @@ impl World {
 
     /// Deletes the pods of a namespace, and waits until they are gone.
     pub async fn clear(&self, space: &str) -> Result<()> {
+        self.clear_of(&pods_of(space)).await
+    }
+
+    /// Deletes all objects at a path, and fails if one is left.
+    pub async fn clear_of(&self, path: &str) -> Result<()> {
+        let endpoint = &self.server.endpoint;
+        endpoint.connect().await?.ask(&endpoint.request("DELETE", path, "")).await?;
+        let left = self.list(&format!("{path}?limit=1")).await?;
+        ensure!(left.is_empty(), "{path}: some are left");
+        Ok(())
+    }
+
+    /// The objects at a path.
+    pub async fn list(&self, path: &str) -> Result<Vec<Value>> {
         let endpoint = &self.server.endpoint;
         let mut connection = endpoint.connect().await?;
-        connection.ask(&endpoint.request("DELETE", &pods_of(space), "")).await?;
-        connection.ask(&endpoint.request("GET", &format!("{}?limit=1", pods_of(space)), "")).await?;
-        let list: Value = serde_json::from_slice(connection.answer())?;
-        ensure!(list["items"].as_array().is_some_and(Vec::is_empty), "pods of {space} are left");
-        Ok(())
+        connection.ask(&endpoint.request("GET", path, "")).await?;
+        let mut list: Value = serde_json::from_slice(&connection.body()?)?;
+        match list["items"].take() {
+            Value::Array(items) => Ok(items),
+            other => bail!("{path}: no list but {other}"),
+        }
     }
 
     /// Hears of each pod of the namespace that is bound from now on.
@@ -216,11 +232,13 @@ impl Watch {
     }
 }
 
-fn pods_of(space: &str) -> String {
+/// Where the pods of a namespace are.
+pub fn pods_of(space: &str) -> String {
     format!("/api/v1/namespaces/{space}/pods")
 }
 
-fn request(endpoint: &Endpoint, method: &str, path: &str, object: &Value) -> Vec<u8> {
+/// The bytes of a request with an object.
+pub fn request(endpoint: &Endpoint, method: &str, path: &str, object: &Value) -> Vec<u8> {
     endpoint.request(method, path, &object.to_string())
 }
 
@@ -239,7 +257,7 @@ fn node(at: usize) -> Value {
 }
 
 /// A small pod that is gone as soon as it is deleted.
-fn pod(name: &str, app: usize) -> Value {
+pub fn pod(name: &str, app: usize) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
