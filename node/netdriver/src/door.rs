@@ -18,6 +18,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use podwire_client::{Api, Client};
 use podwire_trace::{Arrow, Outcome, Participant, Side, What, chain};
 use podwire_wire::{
+    authority::PathAuthority,
     dra_health::dra_resource_health_server::DraResourceHealthServer,
     dra_v1::{
         self, Claim as Named, NodePrepareResourceResponse, NodePrepareResourcesRequest,
@@ -127,7 +128,8 @@ async fn serve(listener: UnixListener, routes: Routes, stop: CancellationToken) 
 async fn converse(stream: UnixStream, routes: Routes, stop: CancellationToken) {
     let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
+        // The kubelet dials a path, and calls it its host.
+        .serve_connection(TokioIo::new(PathAuthority::new(stream)), TowerToHyperService::new(routes));
     let mut served = std::pin::pin!(served);
     tokio::select! {
         // The kubelet goes away as it pleases.
@@ -343,5 +345,70 @@ impl beta::dra_plugin_server::DraPlugin for Older {
     ) -> Result<Response<beta::NodeUnprepareResourcesResponse>, Status> {
         let request: NodeUnprepareResourcesRequest = same(request.get_ref())?;
         Ok(Response::new(same(&self.0.unprepare_all(&request.claims).await)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    const HEADERS: u8 = 1;
+    const RST_STREAM: u8 = 3;
+
+    fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(payload.len()).unwrap();
+        [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
+    }
+
+    /// GetInfo as the kubelet, which is of Go, calls it: the path that it dialed is the authority.
+    fn get_info() -> Vec<u8> {
+        let field = |head: &[u8], value: &str| {
+            let length = u8::try_from(value.len()).unwrap();
+            [head, &[length], value.as_bytes()].concat()
+        };
+        let fields = [
+            vec![0x83, 0x86],
+            field(&[0x04], "/pluginregistration.Registration/GetInfo"),
+            field(&[0x01], "/var/lib/kubelet/plugins_registry/dra.net-reg.sock"),
+            field(&[0x0f, 0x10], "application/grpc"),
+            field(&[0x00, 0x02, b't', b'e'], "trailers"),
+        ];
+        let frames = [
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+            frame(4, 0, 0, &[]),
+            frame(HEADERS, 4, 1, &fields.concat()),
+            // An empty message, and the end of the call.
+            frame(0, 1, 1, &[0; 5]),
+        ];
+        frames.concat()
+    }
+
+    #[tokio::test]
+    async fn a_kubelet_that_calls_a_path_its_host_is_answered() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("reg.sock");
+        let listener = unix::listen(&path).unwrap();
+        let announcer = Announcer { driver: "dra.net".to_owned(), endpoint: folder.path().join("dra.sock") };
+        let stop = CancellationToken::new();
+        let serving = serve(listener, Routes::new(RegistrationServer::new(announcer)), stop.clone());
+        let asking = async {
+            let mut stream = UnixStream::connect(&path).await.unwrap();
+            stream.write_all(&get_info()).await.unwrap();
+            let answered = loop {
+                let mut head = [0; 9];
+                stream.read_exact(&mut head).await.unwrap();
+                let mut payload = vec![0; usize::from(head[1]) * 256 + usize::from(head[2])];
+                stream.read_exact(&mut payload).await.unwrap();
+                if head[8] == 1 && [HEADERS, RST_STREAM].contains(&head[3]) {
+                    break head[3];
+                }
+            };
+            stop.cancel();
+            answered
+        };
+        let ((), answered) = tokio::join!(serving, asking);
+        assert_eq!(answered, HEADERS, "the stream was ended instead");
     }
 }
