@@ -330,6 +330,9 @@ pub struct ControllersArgs {
     /// Certificate authority to publish in kube-root-ca.crt (default: the kubeconfig's).
     #[arg(long)]
     pub root_ca_file: Option<PathBuf>,
+    /// Whether one of several leads, by the lease `kube-controller-manager`.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub leader_elect: bool,
 }
 
 /// Flags of `kubelet`.

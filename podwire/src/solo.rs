@@ -3,10 +3,12 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
 use podwire_apiserver::pki::Pki;
+use podwire_scheduler::{Election, Elector};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -117,14 +119,46 @@ pub async fn scheduler(args: SchedulerArgs, ring: Ring) -> Result<()> {
     Ok(())
 }
 
+/// How long after a start that failed the next one is tried.
+const RETRY: Duration = Duration::from_secs(2);
+
 /// `podwire controllers`.
 pub async fn controllers(args: ControllersArgs) -> Result<()> {
     let authority = match &args.root_ca_file {
         Some(path) => std::fs::read_to_string(path).with_context(|| format!("read {path:?}"))?,
         None => authority_of(&args.client.kubeconfig)?,
     };
-    let controllers = node_parts::controllers(client(&args.client.kubeconfig).await?, &authority).await?;
-    controllers.run(until_signal()?).await;
+    let (client, shutdown) = (client(&args.client.kubeconfig).await?, until_signal()?);
+    if !args.leader_elect {
+        node_parts::controllers(client, &authority).await?.run(shutdown).await;
+        return Ok(());
+    }
+    let election = Election { name: "kube-controller-manager".to_owned(), ..Election::default() };
+    let mut elector = Elector::new(client.clone(), election, podwire_scheduler::identity());
+    while elector.acquire(&shutdown).await {
+        let lost = shutdown.child_token();
+        let serving = async {
+            match node_parts::controllers(client.clone(), &authority).await {
+                Ok(controllers) => controllers.run(lost.clone()).await,
+                Err(error) => {
+                    tracing::warn!(error = format!("{error:#}"), "the controllers did not start; will retry");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+            lost.cancel();
+        };
+        let keeping = async {
+            tokio::select! {
+                () = elector.keep(&shutdown) => lost.cancel(),
+                () = lost.cancelled() => {}
+            }
+        };
+        tokio::join!(serving, keeping);
+        if shutdown.is_cancelled() {
+            elector.release().await;
+            break;
+        }
+    }
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! One of several schedulers leads: by a lease, in upstream's record and with its times, so that a real kube-scheduler and
+//! One of several schedulers, or of others that take turns, leads: by a lease, in upstream's record and with its times, so that a real kube-scheduler and
 //! this one take turns.
 //!
 //! The clock of others is not trusted: a lease is over when its record has not changed for its whole duration by our clock.
@@ -14,6 +14,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Election;
+
+/// A name that no other process has: the host's and a part by chance, as upstream's is made.
+pub fn identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let chance = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), std::process::id());
+    format!("{}_{chance:016x}", host.trim())
+}
 
 /// What a lease says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,7 +81,7 @@ fn micro(time: jiff::Timestamp) -> String {
 }
 
 /// Takes part in the choice.
-pub(crate) struct Elector {
+pub struct Elector {
     leases: Api<Lease>,
     election: Election,
     identity: String,
@@ -83,14 +90,14 @@ pub(crate) struct Elector {
 }
 
 impl Elector {
-    /// Takes part under this name, which no other scheduler has.
-    pub(crate) fn new(client: Client, election: Election, identity: String) -> Self {
+    /// Takes part under this name, which nobody else has.
+    pub fn new(client: Client, election: Election, identity: String) -> Self {
         let leases = Api::namespaced(client, &election.namespace);
         Self { leases, election, identity, seen: None }
     }
 
-    /// Waits until this scheduler leads; `false` at `shutdown`.
-    pub(crate) async fn acquire(&mut self, shutdown: &CancellationToken) -> bool {
+    /// Waits until this one leads; `false` at `shutdown`.
+    pub async fn acquire(&mut self, shutdown: &CancellationToken) -> bool {
         loop {
             match self.attempt().await {
                 Ok(true) => {
@@ -109,7 +116,7 @@ impl Elector {
     }
 
     /// Goes on leading; returns when the lease is lost or at `shutdown`.
-    pub(crate) async fn keep(&mut self, shutdown: &CancellationToken) {
+    pub async fn keep(&mut self, shutdown: &CancellationToken) {
         let mut renewed = Instant::now();
         loop {
             tokio::select! {
@@ -121,7 +128,7 @@ impl Elector {
             match tokio::time::timeout(left, self.attempt()).await {
                 Ok(Ok(true)) => renewed = Instant::now(),
                 Ok(Ok(false)) => {
-                    tracing::warn!(lease = self.election.name, "another scheduler leads now");
+                    tracing::warn!(lease = self.election.name, "another one leads now");
                     return;
                 }
                 Ok(Err(error)) => tracing::warn!(%error, "lease not renewed; will retry"),
@@ -135,7 +142,7 @@ impl Elector {
     }
 
     /// Lets others lead at once.
-    pub(crate) async fn release(&mut self) {
+    pub async fn release(&mut self) {
         let Ok(Some(lease)) = self.leases.get_value(&self.election.name).await else { return };
         if Record::new(&lease).holder != self.identity {
             return;

@@ -29,4 +29,5 @@ mod testing;
 mod watches;
 
 pub use config::{Configuration, ConfigurationError, Election};
+pub use lease::{Elector, identity};
 pub use run::{Config, Scheduler};

@@ -33,7 +33,7 @@ use crate::config::{Configuration, ConfigurationError};
 use crate::cycle::{Decision, Diagnosis, Searcher};
 use crate::framework::{Journey, Lounge, Name, PostFilter, Reservation, StepError};
 use crate::gates::Gates;
-use crate::lease::Elector;
+use crate::lease::{Elector, identity};
 use crate::node::NodeFacts;
 use crate::pace::Pace;
 use crate::pod::PodInfo;
@@ -200,13 +200,6 @@ impl Scheduler {
             "scheduler is at rest"
         );
     }
-}
-
-/// A name that no other scheduler has: the host's and a part by chance, as upstream's is made.
-fn identity() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let chance = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), std::process::id());
-    format!("{}_{chance:016x}", host.trim())
 }
 
 /// Reads a watch in a task of its own, some objects ahead.
