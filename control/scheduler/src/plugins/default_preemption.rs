@@ -9,6 +9,7 @@ use crate::cycle::{Diagnosis, availability};
 use crate::framework::{Cycle, Filters, Name, Plugin, PostFilter, Refusal, Seat};
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
+use crate::resources::Resources;
 
 /// The plugin: how many nodes are tried.
 pub(crate) struct DefaultPreemption {
@@ -156,15 +157,22 @@ fn victims<'a>(
     let (kept, free): (Vec<_>, Vec<_>) = by_budget(&lower, &cycle.cluster.workloads.budgets);
     let mut gone: Vec<Arc<PodInfo>> = Vec::new();
     let mut violations = 0;
+    // What there was no room for. Who asks for as much need not be tried: there will only be less, of what more are spared.
+    let mut too_much: Vec<&Resources> = Vec::new();
     for (other, budgeted) in kept.iter().map(|one| (one, true)).chain(free.iter().map(|one| (one, false))) {
-        usage.add(other);
-        filters.suppose(other, node, 1);
-        if filters.refusal_with_promises(cycle, &Seat { node, facts, usage: &usage }).is_some() {
+        if too_much.iter().all(|least| other.requests.is_less_than(least)) {
+            usage.add(other);
+            filters.suppose(other, node, 1);
+            match filters.refusal_with_promises(cycle, &Seat { node, facts, usage: &usage }) {
+                None => continue,
+                Some(refusal) if refusal.plugin == Name::NodeResourcesFit => too_much.push(&other.requests),
+                Some(_) => {}
+            }
             usage.remove(other);
             filters.suppose(other, node, -1);
-            gone.push(Arc::clone(other));
-            violations += usize::from(budgeted);
         }
+        gone.push(Arc::clone(other));
+        violations += usize::from(budgeted);
     }
     gone.sort_by_key(|other| importance(other));
     if gone.is_empty() {
