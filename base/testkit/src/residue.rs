@@ -80,9 +80,11 @@ fn ports_of_others(bridge: &str) -> Vec<String> {
 fn mounts(names: &Names, found: &mut Vec<String>) {
     // As with links: the calling thread may be in a mount namespace of its own.
     for line in fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default().lines() {
-        let target = line.split(' ').nth(4).unwrap_or_default();
-        if Path::new(target).starts_with(&names.data_dir) || Path::new(target).starts_with(&names.run_dir) {
-            found.push(format!("mount {target}"));
+        let target = Path::new(line.split(' ').nth(4).unwrap_or_default());
+        // The data folder itself may be one that the test has mounted for the node.
+        let in_data = target.starts_with(&names.data_dir) && target != names.data_dir;
+        if in_data || target.starts_with(&names.run_dir) {
+            found.push(format!("mount {}", target.display()));
         }
     }
 }

@@ -147,20 +147,21 @@ fn claim(dice: &mut Dice, name: &str, nodes: usize) -> Value {
     let requests: Vec<Value> = (0..1 + dice.below(2)).map(|at| request(dice, &format!("r{at}"))).collect();
     let mut status = json!({});
     if dice.one_in(3) {
-        status = allocated(dice, &requests, nodes);
+        // Each claim another device: what two have, as a scheduler may leave it that is killed, upstream does not notice.
+        status = allocated(dice, &requests, nodes, &name.replace('c', "d"));
     }
     json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": meta,
         "spec": {"devices": {"requests": requests}}, "status": status})
 }
 
-fn allocated(dice: &mut Dice, requests: &[Value], nodes: usize) -> Value {
+fn allocated(dice: &mut Dice, requests: &[Value], nodes: usize, device: &str) -> Value {
     let node = format!("n{}", dice.below(nodes));
     let name = match requests[0]["firstAvailable"].as_array() {
         Some(list) => format!("r0/{}", list[dice.below(list.len())]["name"].as_str().unwrap()),
         None => "r0".to_owned(),
     };
     let driver = dice.pick(&DRIVERS);
-    let mut result = json!({"request": name, "driver": driver, "pool": node, "device": "d0"});
+    let mut result = json!({"request": name, "driver": driver, "pool": node, "device": device});
     let mut devices = json!(null);
     if dice.one_in(4) {
         result["bindingConditions"] = json!(["attached"]);
@@ -168,7 +169,7 @@ fn allocated(dice: &mut Dice, requests: &[Value], nodes: usize) -> Value {
         let kind = dice.pick(&["attached", "broken", "else"]);
         let condition = json!({"type": kind, "status": "True", "reason": "Told", "message": "so",
             "lastTransitionTime": "2026-01-01T00:00:00Z"});
-        devices = json!([{"driver": driver, "pool": node, "device": "d0", "conditions": [condition]}]);
+        devices = json!([{"driver": driver, "pool": node, "device": device, "conditions": [condition]}]);
     }
     let mut allocation = json!({"devices": {"results": [result]}});
     // Long ago, or never told.
