@@ -20,6 +20,20 @@ fn pod(name: &str) -> Value {
 }
 
 #[tokio::test]
+async fn a_creation_that_names_a_version_is_refused_unless_it_is_a_dry_run() {
+    let server = start().await;
+    let mut named = map("a", "1");
+    named["metadata"]["resourceVersion"] = "7".into();
+    let refused = server.post(MAPS, &named).await;
+    assert_eq!((refused.code, server.get(&format!("{MAPS}/a")).await.code), (500, 404), "{}", refused.text);
+    assert_eq!(server.post(&format!("{MAPS}?dryRun=All"), &named).await.code, 201);
+    // What is invalid is told before it.
+    named["data"]["not a key"] = "x".into();
+    assert_eq!(server.post(MAPS, &named).await.code, 422);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn an_object_is_created_read_replaced_and_deleted() {
     let server = start().await;
     let made = server.post(MAPS, &map("a", "1")).await;

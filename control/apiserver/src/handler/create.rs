@@ -118,6 +118,8 @@ impl Insert<'_> {
         };
         admission::mutate(&request, &mut object).await?;
         let generated = name_it(&mut object);
+        // Completion takes it away; it is minded later, as upstream's store does: behind validation, and not by a dry run.
+        let versioned = object["metadata"]["resourceVersion"].as_str().is_some_and(|given| !given.is_empty());
         let held = service::hold(self.context, &request, &mut object).await?;
         let charge = match self.check(&request, &mut object).await {
             Ok(charge) => charge,
@@ -126,6 +128,12 @@ impl Insert<'_> {
                 return Err(error);
             }
         };
+        if versioned && !self.options.dry_run {
+            charge.settle(End::NotStored).await;
+            held.give_back(self.context).await;
+            let message = "resourceVersion should not be set on objects to be created";
+            return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", message));
+        }
         let inserted = self.store(object, generated).await;
         charge.settle(end(&inserted)).await;
         held.settle(self.context, &inserted, |inserted| matches!(inserted, Inserted::Stored(_))).await;
@@ -192,11 +200,6 @@ impl Insert<'_> {
                     found => found,
                 }
             } else {
-                // Minded by the store upstream: behind validation, and not by a dry run.
-                if object["metadata"]["resourceVersion"].as_str().is_some_and(|given| !given.is_empty()) {
-                    let message = "resourceVersion should not be set on objects to be created";
-                    return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "", message));
-                }
                 if !codec::fits(kind, &key, &value) {
                     return Err(ApiError::too_large_to_store());
                 }
