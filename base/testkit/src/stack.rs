@@ -240,6 +240,9 @@ impl Stack {
         if settings.network_driver {
             stack.driver = Some(stack.start_driver(ours.driver)?);
             stack.until_offered().map_err(|error| error.context(stack.log_tails()))?;
+            if ours.driver {
+                stack.until_registered().map_err(|error| error.context(stack.log_tails()))?;
+            }
         }
         // The node's own, like the folder that kubelet mounts onto itself.
         stack.before = residue::of_pods(&stack.names);
@@ -273,6 +276,14 @@ impl Stack {
                 Ok(said) => Err(said),
                 Err(error) => Err(format!("{error:#}")),
             }
+        })
+    }
+
+    /// Waits for our driver to be known: a pod that comes before that upstream's kubelet tries again after a minute.
+    fn until_registered(&self) -> Result<()> {
+        eventually("the kubelet knows the driver", PATIENCE, || {
+            let said = self.driver.as_ref().map(Peer::log_tail).unwrap_or_default();
+            if said.contains("registered with the kubelet") { Ok(()) } else { Err(said) }
         })
     }
 
