@@ -531,11 +531,17 @@ mod tests {
     fn a_small_pod_is_spared_beside_large_ones_that_go() {
         let mut cluster = Cluster::default();
         cluster.set_node("n1", node(json!({"status": {"allocatable": {"cpu": "8"}}})));
-        for (name, cpu, priority) in [("a", "2", 5), ("b", "2", 4), ("c", "1", 3), ("d", "2", 2), ("e", "1", 1)] {
+        for (name, cpu, priority) in
+            [("a", "2", 5), ("b", "2", 4), ("c", "1", 3), ("d", "2", 2), ("e", "1", 1)]
+        {
             cluster.assume(&with_priority(cpu_pod(name, cpu), priority), "n1");
         }
         let new = with_priority(cpu_pod("new", "5"), 10);
-        assert_eq!(victims(&new, &mut cluster).1, ["b", "d", "e"], "there is room for a large one and a small one");
+        assert_eq!(
+            victims(&new, &mut cluster).1,
+            ["b", "d", "e"],
+            "there is room for a large one and a small one"
+        );
     }
 
     #[test]
