@@ -178,6 +178,7 @@ pub fn give_all_back(state_dir: &Path, cdi_dir: &Path) -> Result<(), Error> {
         figures: Figures::default(),
     };
     let given = keeper.give_back(|_, _| true).map_err(|error| Error::GiveBack(error.to_string()));
+    keeper.sweep();
     let removed = keeper.book.claims.values().try_for_each(|claim| keeper.cdi.remove(claim));
     given.and(removed.map_err(|error| Error::GiveBack(error.to_string())))
 }

@@ -99,6 +99,7 @@ impl Keeper {
         self.absent.send_replace(self.book.absent());
         self.attached.send_replace(self.book.attached());
         self.count();
+        self.sweep();
         // The folder may have gone with the last boot; what is prepared is so still.
         for claim in self.book.claims.values() {
             if let Err(error) = self.cdi.write(claim) {

@@ -83,6 +83,13 @@ impl Keeper {
         Ok(place)
     }
 
+    /// Lets go of namespaces in which no device is: the driver before may have been killed between pin and record.
+    pub(crate) fn sweep(&self) {
+        for entry in std::fs::read_dir(&self.pins).into_iter().flatten().flatten() {
+            self.unpin(&entry.path());
+        }
+    }
+
     fn unpin(&self, pin: &PathBuf) {
         let in_use = self.book.away(|_, one| one.place.pin == *pin);
         if !in_use.is_empty() || !pin.exists() {

@@ -400,6 +400,8 @@ fn a_driver_that_is_killed_loses_no_device_and_no_pod_starts_without_it() {
         world.forget(&pod);
         drop(pod);
         assert_eq!((seen("eth1"), world.pins().len()), (None, 1));
+        // As if it had been killed between a pin and the record of what is there.
+        std::fs::write(world.pins()[0].with_file_name("of-nobody"), "").unwrap();
         world.start_driver().await;
         until("the device is home", async || {
             seen("eth1").filter(|now| *now == before).ok_or_else(|| "it is not".to_owned())
